@@ -1,0 +1,1 @@
+"""The services around a fleet: receiver, API, console and scheduler."""

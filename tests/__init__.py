@@ -1,0 +1,1 @@
+"""The tests of the product, importable from the checkout's root."""

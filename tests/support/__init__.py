@@ -1,0 +1,1 @@
+"""Real services and helpers that the tests start and end by themselves."""

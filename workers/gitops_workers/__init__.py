@@ -1,0 +1,1 @@
+"""The Celery workers that run the ticks of a fleet."""
