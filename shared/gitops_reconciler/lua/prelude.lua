@@ -1,0 +1,134 @@
+-- Shared by all scripts of the work protocol. KEYS[1] is the prefix (one hash slot), ARGV[1] is the header.
+-- Time is Redis' own. Numbers above 2^53 never occur; they are written with %.0f, since Lua would round them.
+local P = KEYS[1] .. ':'
+local HEAD = cjson.decode(ARGV[1])
+local clock = redis.call('TIME')
+local US = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+local NOW = math.floor(US / 1000)
+local WAKES = {}
+local CAUSES_KEPT = 20
+local BACKOFF_BASE_MS, BACKOFF_CAP_MS, LOST_LIMIT = 10000, 900000, 3
+
+local function int(number) return string.format('%.0f', number) end
+local function item_key(item) return P .. 'item:' .. item end
+local function lease_key(item) return P .. 'lease:' .. item end
+local function causes_key(item) return P .. 'causes:' .. item end
+local function run_key(run) return P .. 'run:' .. run end
+local function runs_key(item) return P .. 'runs:' .. item end
+
+local function fields(key, ...)
+  local names = {...}
+  local values, found = redis.call('HMGET', key, ...), {}
+  for index, name in ipairs(names) do found[name] = values[index] or nil end
+  return found
+end
+
+-- A message for the item's pool: a hint, and no more. With the broker in this Redis it is pushed here, in Celery's
+-- own format (protocol 2); otherwise the caller sends what WAKES lists.
+local function push(queue, task, args, repr)
+  local id = task .. '-' .. int(redis.call('INCR', P .. 'seq'))
+  local body = '[' .. args .. ',{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
+  redis.call('LPUSH', queue,
+    '{"body":' .. cjson.encode(body) .. ',"content-encoding":"utf-8","content-type":"application/json","headers":{"lang":"py","task":"'
+    .. task .. '","id":"' .. id .. '","root_id":"' .. id .. '","parent_id":null,"group":null,"retries":0,"timelimit":[null,null],"argsrepr":'
+    .. cjson.encode(repr) .. ',"kwargsrepr":"{}","origin":"gitops","ignore_result":true},"properties":{"correlation_id":"' .. id
+    .. '","reply_to":"","delivery_mode":2,"delivery_info":{"exchange":"","routing_key":"' .. queue
+    .. '"},"priority":0,"delivery_tag":"' .. id .. '"}}')
+end
+
+local function wake(item, pool)
+  redis.call('ZADD', P .. 'queued', NOW, item)
+  redis.call('HSETNX', item_key(item), 'queued_at', NOW)
+  if HEAD.push then
+    push(HEAD.queue .. pool, HEAD.task, '[' .. cjson.encode(item) .. ']', "('" .. item .. "',)")
+  else
+    WAKES[#WAKES + 1] = {item, pool}
+  end
+end
+
+-- One message in the queue is enough: whoever takes it reads all events there are by then.
+local NOTIFIER_WOKEN = false
+local function wake_notifier()
+  if NOTIFIER_WOKEN then return end
+  NOTIFIER_WOKEN = true
+  if not HEAD.push then WAKES[#WAKES + 1] = {'', ''}
+  elseif redis.call('LLEN', HEAD.notify_queue) == 0 then push(HEAD.notify_queue, HEAD.notify_task, '[]', '()') end
+end
+
+-- Events are written by the scripts that cause them, so that none is lost with a message or a worker.
+local function event(kind, item, more)
+  local entry = {'event', kind, 'item', item, 'at', int(NOW)}
+  for name, value in pairs(more) do
+    entry[#entry + 1] = name
+    entry[#entry + 1] = tostring(value)
+  end
+  redis.call('XADD', P .. 'events', 'MAXLEN', '~', 10000, '*', unpack(entry))
+  wake_notifier()
+end
+
+local function remember_cause(item, cause)
+  redis.call('RPUSH', causes_key(item), cjson.encode(cause))
+  redis.call('LTRIM', causes_key(item), -CAUSES_KEPT, -1)
+end
+
+-- One ask: a generation up, the cause kept, at most one message. Answers {answer, generation}.
+local function ask(item, cause)
+  local known = fields(item_key(item), 'kind', 'pool', 'repository', 'suspended', 'token', 'stale', 'desired')
+  if not known.kind then return {'unknown', '0'} end
+  local generation = redis.call('HINCRBY', item_key(item), 'requested', 1)
+  if known.repository and known.repository ~= '' then redis.call('HINCRBY', P .. 'asks', known.repository, 1) end
+  remember_cause(item, cause)
+  if cause.trigger == 'manual' or cause.trigger == 'webhook' or cause.trigger == 'source' then
+    redis.call('HDEL', item_key(item), 'early_ends', 'lost_ends')
+  end
+  if known.suspended then return {'suspended', int(generation)} end
+  if known.stale and known.desired ~= 'absent' then return {'stale', int(generation)} end
+  if known.token then return {'deferred', int(generation)} end
+  if redis.call('ZSCORE', P .. 'queued', item) then return {'coalesced', int(generation)} end
+  wake(item, known.pool)
+  return {'queued', int(generation)}
+end
+
+local function backoff_ms(times) return math.min(BACKOFF_CAP_MS, BACKOFF_BASE_MS * 2 ^ math.min(times - 1, 10)) end
+
+local function drop_lease(item)
+  redis.call('DEL', lease_key(item))
+  redis.call('ZREM', P .. 'leases', item)
+  redis.call('HDEL', item_key(item), 'token', 'run', 'holder', 'claimed', 'revoked', 'status_before')
+end
+
+-- The holder is gone and the outcome unknown: its run is `lost`. The ask that it served is still open.
+local function mark_lost(item)
+  local held = fields(item_key(item), 'run', 'status_before', 'kind', 'pool', 'alerted')
+  if redis.call('EXISTS', run_key(held.run)) == 1 then
+    redis.call('HSET', run_key(held.run), 'state', 'lost', 'reason', 'Lost', 'ended_at', int(NOW),
+      'message', 'the run did not come back within its lease: outcome unknown')
+  end
+  redis.call('HSET', item_key(item), 'status', held.status_before or 'pending', 'last_run', held.run)
+  drop_lease(item)
+  local times = redis.call('HINCRBY', item_key(item), 'lost_ends', 1)
+  event('lost', item, {run = held.run, kind = held.kind, reason = 'Lost'})
+  if times >= LOST_LIMIT then
+    redis.call('HSET', item_key(item), 'status', 'stalled', 'reason', 'Lost', 'status_since', int(NOW), 'alerted', 'stalled',
+      'message', 'lost ' .. int(times) .. ' times in a row: not tried again until there is a new revision or a person asks')
+    if held.alerted ~= 'stalled' then
+      event('stalled', item, {run = held.run, kind = held.kind, reason = 'Lost', message = 'lost ' .. int(times) .. ' times in a row'})
+    end
+    return 'stalled'
+  end
+  return times == 1 and 'now' or 'later'
+end
+
+local function again_after_loss(item, how)
+  if how == 'stalled' then return end
+  remember_cause(item, {trigger = 'retry', actor = 'lost'})
+  local known = fields(item_key(item), 'pool', 'suspended', 'lost_ends')
+  if known.suspended then return end
+  if how == 'now' then wake(item, known.pool)
+  else redis.call('ZADD', P .. 'due', NOW + backoff_ms(tonumber(known.lost_ends) - 1), item) end
+end
+
+-- Redis was away, or time jumped: holders come first, nobody takes an expired lease until they had one ttl for it.
+local function in_gap() return NOW < tonumber(redis.call('GET', P .. 'gap_until') or '0') end
+
+local function answer(result) return cjson.encode({result = result, wakes = WAKES}) end

@@ -1,0 +1,50 @@
+-- ARGV: header, limit, rewake after ms, ttl ms, server run id, longest pause of sweeps ms -> {asked, reclaimed, rewoken, more}
+local limit, rewake_after, ttl = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local swept = redis.call('HMGET', P .. 'swept', 'at', 'server')
+local last = tonumber(swept[1] or '0')
+local restarted = swept[2] and swept[2] ~= ARGV[5]
+if last > 0 and (restarted or NOW - last > tonumber(ARGV[6]) or last > NOW + 1000) then
+  redis.call('SET', P .. 'gap_until', NOW + ttl, 'PX', ttl)
+  if restarted then -- whatever was under way may have been forgotten: every item is asked once
+    for _, item in ipairs(redis.call('ZRANGE', P .. 'items', 0, -1)) do
+      local known = fields(item_key(item), 'suspended', 'desired', 'schedule')
+      if not known.suspended and (known.desired or 'present') == 'present' then redis.call('ZADD', P .. 'due', 'LT', NOW, item) end
+    end
+  end
+end
+redis.call('HSET', P .. 'swept', 'at', int(NOW), 'server', ARGV[5])
+if redis.call('EXISTS', P .. 'paused') == 1 then return answer({0, 0, 0, 0}) end
+
+local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', NOW, 'LIMIT', 0, limit)
+for _, item in ipairs(due) do
+  redis.call('ZREM', P .. 'due', item)
+  local early = redis.call('HGET', item_key(item), 'early_ends') or redis.call('HGET', item_key(item), 'lost_ends')
+  ask(item, {trigger = early and 'retry' or 'schedule', actor = ''})
+end
+
+local reclaimed = 0
+local expired = redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', NOW, 'LIMIT', 0, limit)
+for _, item in ipairs(expired) do
+  local left = redis.call('PTTL', lease_key(item))
+  if left > 0 then
+    redis.call('ZADD', P .. 'leases', NOW + left, item) -- renewed; renewals do not touch the index
+  elseif not in_gap() then
+    reclaimed = reclaimed + 1
+    again_after_loss(item, mark_lost(item))
+  end
+end
+
+-- An ask without a message: its message was lost if the queue is empty, and perhaps if it waits unusually long.
+local rewoken = 0
+local old = redis.call('ZRANGEBYSCORE', P .. 'queued', '-inf', NOW - rewake_after, 'LIMIT', 0, limit)
+for _, item in ipairs(old) do
+  local known = fields(item_key(item), 'pool', 'suspended', 'token')
+  if not known.pool or known.suspended or known.token then
+    redis.call('ZREM', P .. 'queued', item)
+  elseif redis.call('LLEN', HEAD.queue .. known.pool) == 0
+      or NOW - tonumber(redis.call('ZSCORE', P .. 'queued', item)) > 10 * rewake_after then
+    rewoken = rewoken + 1
+    wake(item, known.pool)
+  end
+end
+return answer({#due, reclaimed, rewoken, (#due == limit or #expired == limit) and 1 or 0})

@@ -1,0 +1,1 @@
+"""Channels by which people hear of transitions."""

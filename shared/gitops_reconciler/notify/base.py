@@ -1,0 +1,36 @@
+"""The contract of channels: one message about one transition of one target goes out, or an error says why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """A transition that people should know of. `key` is stable over retries and reminders of one breakage."""
+
+    key: str
+    event: str
+    """failed, recovered, unreachable, stalled, stale …"""
+    target: str
+    kind: str
+    reason: str
+    message: str
+    run: str
+    revision: str
+    at: datetime
+
+
+class Channel(Protocol):
+    """A way to reach people or machines."""
+
+    def send(self, alert: Alert) -> None:
+        """Deliver the alert.
+
+        Raises:
+            DeliveryError: it was not accepted; the caller tries again later.
+
+        """
+        ...

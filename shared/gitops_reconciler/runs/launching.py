@@ -1,0 +1,131 @@
+"""The worker's side of a run: claim, order a supervised run from the warm server, wait for its end."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import uuid4
+
+from gitops_reconciler.clock import Clock
+from gitops_reconciler.errors import Reason
+from gitops_reconciler.layout import Layout
+from gitops_reconciler.outcomes import NextAsk, RunState
+from gitops_reconciler.settings import Settings
+from gitops_reconciler.supervise.order import Order
+from gitops_reconciler.work.base import Claim, Completion, Refusal, Work
+
+_log = logging.getLogger("gitops_reconciler")
+_SLACK_SECONDS = 2.0
+
+
+class Running(Protocol):
+    """A run under way."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a leftover of an earlier run holds the target's flock, so that nothing was started."""
+        ...
+
+    def wait(self) -> bool:
+        """Block until guard and supervisor are gone."""
+        ...
+
+    def stop(self) -> None:
+        """Have the run interrupted; no effect once it is over."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts supervised runs."""
+
+    def start(self, order: Order) -> Running:
+        """Start the run; it lives on when this process ends."""
+        ...
+
+    def close(self) -> None:
+        """End the warm server; runs under way are not touched."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRunner:
+    """Runs items of the fleet, one call a message. Safe to share between the threads of a worker."""
+
+    work: Work
+    launcher: Launcher
+    settings: Settings
+    clock: Clock
+    _under_way: dict[str, Running] = field(default_factory=dict, init=False)
+
+    def run(self, item: str) -> str | None:
+        """Claim the item and run it to its end; returns the run's id, or None when there was nothing to run."""
+        run = uuid4().hex
+        ttl_ms = round(self.settings.lease_ttl.total_seconds() * 1000)
+        claim = self.work.claim(item, run, ttl_ms=ttl_ms, holder=platform.node())
+        if isinstance(claim, Refusal):
+            _log.debug("nothing to run", extra={"target": item, "why": claim.value})
+            return None
+        order = order_of(claim, self.settings, self.settings.layout)
+        _log.info("run started", extra={"target": item, "run": run, "trigger": _triggers(claim)})
+        running = self._under_way[run] = self.launcher.start(order)
+        try:
+            running.wait()
+        finally:
+            del self._under_way[run]
+        if running.is_busy:
+            self._give_back(claim)
+        _log.info("run ended", extra={"target": item, "run": run})
+        return run
+
+    def stop(self) -> None:
+        """Interrupt the runs under way, each of which still writes its end; who waits for one waits on."""
+        for running in list(self._under_way.values()):
+            running.stop()
+
+    def close(self) -> None:
+        """End the warm server."""
+        self.launcher.close()
+
+    def _give_back(self, claim: Claim) -> None:
+        record = {
+            "state": RunState.SKIPPED.value,
+            "reason": Reason.BUSY.value,
+            "message": "something of an earlier run still lives on this host and holds the target's lock",
+        }
+        completion = Completion(record=record, status=None, next_ask=NextAsk.BACKOFF, due_in_ms=None, applied=False)
+        self.work.complete(claim.item, claim.token, claim.run, completion)
+
+
+def _triggers(claim: Claim) -> str:
+    return ",".join(dict.fromkeys(cause.trigger.value for cause in claim.causes))
+
+
+def order_of(claim: Claim, settings: Settings, layout: Layout) -> Order:
+    """Return the order of a claimed run: names, paths and times, no secret and no config."""
+    return Order(
+        run=claim.run,
+        item=claim.item,
+        kind=claim.kind,
+        token=claim.token,
+        generation=claim.generation,
+        ttl_seconds=settings.lease_ttl.total_seconds(),
+        renewal_seconds=settings.lease_renewal.total_seconds(),
+        grace_seconds=settings.lease_grace.total_seconds(),
+        slack_seconds=_SLACK_SECONDS,
+        tidy_seconds=1.0,
+        deadline_seconds=claim.deadline_seconds,
+        claimed_at=claim.claimed_at,
+        lock=str(layout.lock(claim.kind, claim.item)),
+        leftover=str(layout.leftover(claim.kind, claim.item)),
+        log=str(layout.log(claim.run)),
+        payload={
+            "is_wanted": claim.is_wanted,
+            "schedule": claim.schedule,
+            "asked": list(claim.asked),
+            "triggers": [cause.trigger.value for cause in claim.causes],
+            "actors": [cause.actor for cause in claim.causes],
+            "stalled_at": claim.stalled_at,
+        },
+    )

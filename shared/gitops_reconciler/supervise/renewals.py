@@ -1,0 +1,81 @@
+"""The arithmetic of one lease: what was sent when, what was confirmed, and until when the run may go on."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from gitops_reconciler.clock import boottime
+from gitops_reconciler.errors import StoreUnavailableError
+from gitops_reconciler.supervise.board import Board
+from gitops_reconciler.supervise.order import Lease, Order, RunEnd
+from gitops_reconciler.work.base import Renewal
+
+_log = logging.getLogger(__name__)
+_RETRY_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 2.0
+
+
+class Renewals:
+    """Renews one lease and keeps `board.interrupt_at`, which counts from when the last confirmed one was *sent*."""
+
+    def __init__(self, lease: Lease, order: Order, board: Board) -> None:
+        self._lease, self._order, self._board = lease, order, board
+        self._next_at = order.claimed_at + order.renewal_seconds
+        self._is_lost = False
+        self._confirm(order.claimed_at)
+
+    def _confirm(self, sent_at: float) -> None:
+        self._confirmed_at = sent_at
+        self._board.interrupt_at = sent_at + self._order.window_seconds
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long until the next renewal; infinite when there will be none."""
+        return float("inf") if self._is_lost else max(0.0, self._next_at - boottime())
+
+    def turn(self) -> None:
+        """Renew if it is time. Refused: the run is due to be interrupted, now."""
+        if self._is_lost or boottime() < self._next_at:
+            return
+        sent_at = boottime()
+        self._next_at = sent_at + self._order.renewal_seconds
+        try:
+            self._is_lost = self._lease.renew() is Renewal.LOST
+        except Exception as error:  # noqa: BLE001  # whatever goes wrong here must not end the watch over the run
+            self._next_at = boottime() + min(self._order.renewal_seconds, _RETRY_SECONDS)
+            self._complain("the lease was not confirmed, trying again", error)
+            return
+        if self._is_lost:
+            self._board.interrupt_at = boottime()
+            self._complain("the lease is lost, the run is interrupted", None)
+        else:
+            self._confirm(sent_at)
+
+    def complete(self, ended: RunEnd) -> None:
+        """Offer the end of the run until the store takes or refuses it, or patience and lease both are over."""
+        until = max(self._confirmed_at + self._order.ttl_seconds, boottime() + self._order.patience_seconds)
+        pause = _FIRST_PAUSE_SECONDS
+        while not self._offer(ended):
+            self._board.supervisor_beat = boottime()
+            if boottime() + pause > until:
+                self._complain("the store did not answer for too long, the run will count as lost", None)
+                return
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _offer(self, ended: RunEnd) -> bool:
+        """Offer the end once; False: no answer."""
+        try:
+            is_taken = self._lease.complete(ended)
+        except StoreUnavailableError as error:
+            self._complain("the store does not answer, the end of the run is offered again", error)
+            return False
+        if not is_taken:
+            self._complain("the end of the run was refused: its lease is gone", None)
+        return True
+
+    def _complain(self, event: str, error: Exception | None) -> None:
+        fields = {"run": self._order.run, "item": self._order.item, "error": str(error) if error else ""}
+        _log.warning(event, exc_info=error is not None and not isinstance(error, StoreUnavailableError), extra=fields)

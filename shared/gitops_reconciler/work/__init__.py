@@ -1,0 +1,1 @@
+"""The work protocol: asks, claims, leases."""

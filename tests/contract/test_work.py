@@ -1,0 +1,483 @@
+"""The work protocol: the same suite on a real server and on fakeredis, so that fakeredis may be trusted elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import fakeredis
+import pytest
+
+from gitops_reconciler import keys
+from gitops_reconciler.outcomes import NextAsk, Trigger
+from gitops_reconciler.redis_text import TextRedis, as_text
+from gitops_reconciler.store.redis import RedisStore
+from gitops_reconciler.work.base import (
+    Answer,
+    Cause,
+    Claim,
+    Completion,
+    Guard,
+    ItemSpec,
+    Mark,
+    Refusal,
+    Renewal,
+)
+from gitops_reconciler.work.redis import RedisWork, WorkOptions
+
+TTL_MS = 60_000
+WEB = "default/web"
+REF = "forge.example/acme/infra#refs/heads/main"
+MANUAL = Cause(trigger=Trigger.MANUAL, actor="ann")
+
+
+@pytest.fixture(params=["redis", "fakeredis"])
+def client(request: pytest.FixtureRequest) -> Iterator[TextRedis]:
+    if request.param == "redis":
+        yield request.getfixturevalue("redis_client")
+    else:
+        yield as_text(fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True))
+
+
+@pytest.fixture
+def work(client: TextRedis) -> RedisWork:
+    made = RedisWork(client)
+    made.register(spec(WEB), first_due_in_ms=None)
+    return made
+
+
+def spec(item: str, **changes: object) -> ItemSpec:
+    fields: dict[str, object] = {
+        "item": item,
+        "kind": "stdshell",
+        "pool": "custom",
+        "repository": "forge.example/acme/infra",
+        "refs": (REF,),
+        "schedule": {"interval": 600},
+    }
+    return ItemSpec(**{**fields, **changes})  # type: ignore[arg-type]  # a table of fields
+
+
+def run_id() -> str:
+    return uuid4().hex
+
+
+def claimed(work: RedisWork, item: str = WEB, ttl_ms: int = TTL_MS) -> Claim:
+    claim = work.claim(item, run_id(), ttl_ms=ttl_ms, holder="here")
+    assert isinstance(claim, Claim), claim
+    return claim
+
+
+def ended(state: str = "changed", status: str | None = "ready", **changes: object) -> Completion:
+    fields: dict[str, object] = {
+        "record": {"state": state, "reason": "Applied", "message": "done", "revision": "a" * 40},
+        "status": status,
+        "next_ask": NextAsk.INTERVAL,
+        "due_in_ms": 600_000,
+        "applied": status == "ready",
+    }
+    return Completion(**{**fields, **changes})  # type: ignore[arg-type]  # a table of fields
+
+
+def complete(work: RedisWork, claim: Claim, completion: Completion | None = None) -> bool:
+    return work.complete(claim.item, claim.token, claim.run, completion or ended())
+
+
+def expire_lease(client: TextRedis, item: str = WEB) -> None:
+    """Let the lease end now, as its expiry would."""
+    client.delete(keys.lease(item))
+    client.zadd(keys.LEASES, {item: 1})
+
+
+def messages(client: TextRedis, pool: str = "custom") -> list[str]:
+    return [json.loads(json.loads(raw)["body"])[0][0] for raw in client.lrange(f"tick.{pool}", 0, -1)]
+
+
+def event_names(client: TextRedis) -> list[str]:
+    return [fields["event"] for _, fields in client.xrange(keys.EVENTS) if fields["event"] != "ended"]
+
+
+def test_an_ask_raises_the_generation_and_sends_one_message_with_the_name_alone(
+    work: RedisWork, client: TextRedis
+) -> None:
+    (ask,) = work.request([WEB], MANUAL)
+    assert (ask.answer, ask.generation) == (Answer.QUEUED, 1)
+    assert messages(client) == [WEB]
+    body = json.loads(json.loads(client.lrange("tick.custom", 0, 0)[0])["body"])
+    assert body[0] == [WEB]
+    assert body[1] == {}
+
+
+def test_asks_before_the_claim_are_coalesced_into_one_run(work: RedisWork, client: TextRedis) -> None:
+    answers = [work.request([WEB], MANUAL)[0].answer for _ in range(5)]
+    assert answers == [Answer.QUEUED] + [Answer.COALESCED] * 4
+    assert messages(client) == [WEB]
+    claim = claimed(work)
+    assert claim.generation == 5
+    assert complete(work, claim)
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.NOTHING_TO_DO
+
+
+@pytest.mark.req("R4.40")
+def test_many_asks_during_a_run_cause_exactly_one_more_run(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    client.delete("tick.custom")
+    answers = [work.request([WEB], Cause(trigger=Trigger.WEBHOOK))[0].answer for _ in range(7)]
+    assert answers == [Answer.DEFERRED] * 7
+    assert messages(client) == []
+    assert complete(work, claim)
+    assert messages(client) == [WEB]
+    again = claimed(work)
+    assert again.generation == 8
+    assert complete(work, again)
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.NOTHING_TO_DO
+
+
+@pytest.mark.req("RM.4")
+def test_a_held_lease_keeps_every_other_claim_out(work: RedisWork) -> None:
+    work.request([WEB], MANUAL)
+    claimed(work)
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="there") is Refusal.BUSY
+
+
+def test_of_many_claims_at_once_exactly_one_is_given(work: RedisWork) -> None:
+    work.request([WEB], MANUAL)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="x"), range(16)))
+    assert sum(isinstance(answer, Claim) for answer in answers) == 1
+    assert all(answer is Refusal.BUSY for answer in answers if not isinstance(answer, Claim))
+
+
+def test_a_doubled_message_finds_nothing_to_do(work: RedisWork) -> None:
+    work.request([WEB], MANUAL)
+    complete(work, claimed(work))
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.NOTHING_TO_DO
+
+
+def test_tokens_rise_and_an_old_token_is_refused_everywhere(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    old = claimed(work)
+    expire_lease(client)
+    new = claimed(work)
+    assert new.token > old.token
+    assert work.renew(WEB, old.token, old.run, ttl_ms=TTL_MS) is Renewal.LOST
+    assert not complete(work, old)
+    assert work.renew(WEB, new.token, new.run, ttl_ms=TTL_MS) is Renewal.HELD_ASKED_AGAIN
+    assert client.hget(keys.run(old.run), "state") == "lost"
+
+
+def test_a_refused_completion_is_an_ask_and_fills_in_only_its_own_run(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    old = claimed(work)
+    expire_lease(client)
+    new = claimed(work)
+    assert not complete(work, old, ended("changed"))
+    assert client.hget(keys.run(old.run), "late_state") == "changed"
+    assert client.hget(keys.item(WEB), "status") == "running"
+    assert complete(work, new)
+    assert messages(client).count(WEB) >= 1
+    assert claimed(work).generation > new.generation
+
+
+def test_the_token_rises_even_when_the_store_forgot_the_claim(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    before = claimed(work)
+    client.flushdb()
+    work.register(spec(WEB), first_due_in_ms=None)
+    work.request([WEB], MANUAL)
+    assert claimed(work).token > before.token
+
+
+def test_a_renewal_says_that_more_was_asked_for(work: RedisWork) -> None:
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    assert work.renew(WEB, claim.token, claim.run, ttl_ms=TTL_MS) is Renewal.HELD
+    work.request([WEB], MANUAL)
+    assert work.renew(WEB, claim.token, claim.run, ttl_ms=TTL_MS) is Renewal.HELD_ASKED_AGAIN
+
+
+def test_the_same_holder_may_confirm_an_expired_lease_that_nobody_claimed(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    expire_lease(client)
+    assert work.renew(WEB, claim.token, claim.run, ttl_ms=TTL_MS) is Renewal.HELD
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="there") is Refusal.BUSY
+
+
+def test_another_run_with_the_same_token_is_not_the_holder(work: RedisWork) -> None:
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    assert work.renew(WEB, claim.token, run_id(), ttl_ms=TTL_MS) is Renewal.LOST
+    assert not work.complete(WEB, claim.token, run_id(), ended())
+
+
+@pytest.mark.req("RM.6", "R0.16")
+def test_the_end_writes_run_revision_status_and_event_in_one_go(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    assert complete(work, claim)
+    store = RedisStore(client)
+    view = store.item(WEB)
+    assert view is not None
+    assert (view.status, view.applied_revision, view.requested, view.observed) == ("ready", "a" * 40, 1, 1)
+    assert view.due_at is not None
+    run = store.run(claim.run)
+    assert run is not None
+    assert run.state == "changed"
+    assert json.loads(run.fields["causes"]) == [{"trigger": "manual", "actor": "ann"}]
+    assert "changed" in event_names(client)
+    assert store.runs(WEB)[0].run == claim.run
+
+
+@pytest.mark.req("R0.17")
+def test_a_failure_keeps_what_was_applied_last(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    complete(work, claimed(work))
+    work.request([WEB], MANUAL)
+    record = {"state": "failed", "message": "no", "revision": "b" * 40}
+    failure = ended("failed", "failed", applied=False, record=record)
+    complete(work, claimed(work), failure)
+    store = RedisStore(client)
+    applied, attempt = store.applied(WEB), store.last_attempt(WEB)
+    assert applied is not None
+    assert attempt is not None
+    assert (applied.sha, attempt.revision, attempt.state) == ("a" * 40, "b" * 40, "failed")
+
+
+@pytest.mark.req("RM.7")
+def test_one_alert_when_it_breaks_and_one_recovery_when_it_is_well(work: RedisWork, client: TextRedis) -> None:
+    bad = ended("failed", "failed", applied=False)
+    for completion in (bad, bad, bad, ended("no_change")):
+        work.request([WEB], MANUAL)
+        complete(work, claimed(work), completion)
+    assert event_names(client) == ["failed", "recovered"]
+
+
+def test_a_due_item_is_asked_for_once_and_missed_times_collapse(client: TextRedis) -> None:
+    work = RedisWork(client)
+    work.register(spec(WEB), first_due_in_ms=0)
+    swept = [work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS) for _ in range(3)]
+    assert [sweep.asked for sweep in swept] == [1, 0, 0]
+    assert [cause.trigger for cause in claimed(work).causes] == [Trigger.SCHEDULE]
+
+
+def test_an_expired_lease_is_reclaimed_and_its_target_asked_again(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    dead = claimed(work)
+    client.delete("tick.custom")
+    expire_lease(client)
+    assert work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS).reclaimed == 1
+    assert client.hget(keys.run(dead.run), "state") == "lost"
+    assert messages(client) == [WEB]
+    again = claimed(work)
+    assert again.generation == dead.generation
+    assert Cause(trigger=Trigger.RETRY, actor="lost") in again.causes
+
+
+def test_a_renewed_lease_is_not_reclaimed_though_the_index_says_it_ended(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    client.zadd(keys.LEASES, {WEB: 1})
+    assert work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS).reclaimed == 0
+    assert complete(work, claim)
+
+
+def test_three_lost_runs_in_a_row_stall_the_target_until_a_person_asks(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], Cause(trigger=Trigger.SCHEDULE))
+    for _ in range(3):
+        claimed(work)
+        expire_lease(client)
+        work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
+    assert client.hget(keys.item(WEB), "status") == "stalled"
+    assert "stalled" in event_names(client)
+    client.delete("tick.custom")
+    assert work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS).asked == 0
+    assert messages(client) == []
+    work.request([WEB], MANUAL)
+    assert complete(work, claimed(work))
+    assert client.hget(keys.item(WEB), "status") == "ready"
+    assert event_names(client)[-1] == "changed"
+    assert "recovered" in event_names(client)
+
+
+def test_a_lost_message_is_sent_again(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    client.delete("tick.custom")
+    client.zadd(keys.QUEUED, {WEB: 1})
+    assert work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS).rewoken == 1
+    assert messages(client) == [WEB]
+
+
+def test_a_message_that_waits_in_its_queue_is_not_doubled(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    seconds, _ = client.time()
+    client.zadd(keys.QUEUED, {WEB: seconds * 1000 - 20_000})
+    assert work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS).rewoken == 0
+    assert messages(client) == [WEB]
+
+
+def test_after_a_gap_of_sweeps_no_expired_lease_is_taken_over(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
+    client.hset(keys.SWEPT, "at", int(client.hget(keys.SWEPT, "at") or 0) - 60_000)
+    expire_lease(client)
+    assert work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS).reclaimed == 0
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="there") is Refusal.GAP
+    assert work.renew(WEB, claim.token, claim.run, ttl_ms=TTL_MS) is Renewal.HELD
+
+
+def test_an_end_before_the_apply_is_asked_again_with_a_doubling_backoff(work: RedisWork, client: TextRedis) -> None:
+    waits = []
+    for _ in range(3):
+        work.request([WEB], Cause(trigger=Trigger.SCHEDULE))
+        complete(work, claimed(work), ended("failed", "failed", next_ask=NextAsk.BACKOFF, applied=False))
+        seconds, micros = client.time()
+        waits.append(round((client.zscore(keys.DUE, WEB) or 0) / 1000 - seconds - micros / 1e6))
+    assert waits == [10, 20, 40]
+
+
+def test_a_manual_ask_forgets_the_backoff(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], Cause(trigger=Trigger.SCHEDULE))
+    complete(work, claimed(work), ended("failed", "failed", next_ask=NextAsk.BACKOFF, applied=False))
+    (ask,) = work.request([WEB], MANUAL)
+    assert ask.answer is Answer.QUEUED
+    assert claimed(work).early_ends == 0
+
+
+def test_who_asked_for_a_skipped_run_is_kept_for_the_next(work: RedisWork) -> None:
+    work.request([WEB], Cause(trigger=Trigger.WEBHOOK, actor="github"))
+    complete(work, claimed(work), ended("skipped", None, next_ask=NextAsk.BACKOFF, applied=False))
+    work.request([WEB], Cause(trigger=Trigger.SOURCE))
+    assert [cause.trigger for cause in claimed(work).causes] == [Trigger.WEBHOOK, Trigger.SOURCE]
+
+
+def test_a_suspended_target_is_neither_claimed_nor_woken_and_resume_asks(work: RedisWork, client: TextRedis) -> None:
+    assert work.mark(WEB, Mark.SUSPEND, actor="ann", reason="holiday")
+    assert work.request([WEB], MANUAL)[0].answer is Answer.SUSPENDED
+    assert messages(client) == []
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.SUSPENDED
+    assert work.mark(WEB, Mark.RESUME, actor="ann")
+    assert messages(client) == [WEB]
+    assert claimed(work).generation == 2
+
+
+@pytest.mark.req("R4.17", "R4.23")
+def test_a_stale_target_keeps_its_record_and_is_not_run(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    complete(work, claimed(work))
+    assert work.mark(WEB, Mark.STALE, actor="source:default")
+    view = RedisStore(client).item(WEB)
+    assert view is not None
+    assert (view.status, view.applied_revision) == ("stale", "a" * 40)
+    assert work.request([WEB], MANUAL)[0].answer is Answer.STALE
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.STALE
+    assert client.zscore(keys.DUE, WEB) is None
+    assert event_names(client).count("stale") == 1
+
+
+def test_a_wish_to_be_absent_is_read_at_claim_and_leaves_no_due_time(work: RedisWork, client: TextRedis) -> None:
+    assert work.mark(WEB, Mark.ABSENT, actor="ann")
+    claim = claimed(work)
+    assert not claim.is_wanted
+    complete(work, claim, ended("changed", "destroyed", next_ask=NextAsk.NEVER, due_in_ms=None, applied=False))
+    assert client.zscore(keys.DUE, WEB) is None
+    assert "destroyed" in event_names(client)
+
+
+def test_unlock_revokes_renewals_and_lets_the_lease_run_out(work: RedisWork) -> None:
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    assert work.mark(WEB, Mark.UNLOCK, actor="ann")
+    assert work.renew(WEB, claim.token, claim.run, ttl_ms=TTL_MS) is Renewal.LOST
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="there") is Refusal.BUSY
+
+
+@pytest.mark.req("RM.1")
+def test_a_push_asks_for_exactly_the_items_that_watch_the_ref(work: RedisWork) -> None:
+    other = "forge.example/acme/infra#refs/heads/dev"
+    work.register(spec("default/dev", refs=(other,)), first_due_in_ms=None)
+    cause = Cause(trigger=Trigger.WEBHOOK, actor="github")
+    asks = work.push([REF], cause, delivery="d1")
+    assert asks is not None
+    assert [ask.item for ask in asks] == [WEB]
+    assert work.push([REF], cause, delivery="d1") is None
+    assert work.push(["forge.example/acme/infra#refs/heads/none"], cause, delivery="d2") == []
+
+
+def test_a_target_that_changes_its_repository_no_longer_answers_to_the_old_one(work: RedisWork) -> None:
+    moved = "forge.example/acme/other#refs/heads/main"
+    work.register(spec(WEB, refs=(moved,), repository="forge.example/acme/other"), first_due_in_ms=None)
+    cause = Cause(trigger=Trigger.WEBHOOK)
+    assert work.push([REF], cause, delivery=None) == []
+    assert len(work.push([moved], cause, delivery=None) or []) == 1
+
+
+def test_the_claim_tells_how_often_the_repository_was_asked_for(work: RedisWork, client: TextRedis) -> None:
+    epoch = RedisStore(client).epoch()
+    work.register(spec("default/api"), first_due_in_ms=None)
+    work.request([WEB, "default/api"], MANUAL)
+    assert claimed(work).asked == (epoch, 2)
+
+
+def test_a_changed_schedule_takes_effect_at_once(work: RedisWork, client: TextRedis) -> None:
+    work.register(spec(WEB, schedule={"interval": 60}), first_due_in_ms=60_000)
+    first = client.zscore(keys.DUE, WEB)
+    work.register(spec(WEB, schedule={}), first_due_in_ms=None)
+    assert first is not None
+    assert client.zscore(keys.DUE, WEB) is None
+
+
+def test_a_write_behind_a_lost_lease_is_refused(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    guard = Guard(item=WEB, token=claim.token, run=claim.run)
+    assert work.register(spec("default/new"), first_due_in_ms=0, guard=guard)
+    expire_lease(client)
+    claimed(work)
+    assert not work.register(spec("default/newer"), first_due_in_ms=0, guard=guard)
+    assert RedisStore(client).item("default/newer") is None
+
+
+def test_a_forgotten_item_leaves_no_key_behind(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    complete(work, claimed(work))
+    work.forget(WEB)
+    assert not [key for key in client.keys("*") if WEB in key]
+    for index in (keys.DUE, keys.QUEUED, keys.LEASES, keys.ITEMS):
+        assert client.zscore(index, WEB) is None
+    assert work.request([WEB], MANUAL)[0].answer is Answer.UNKNOWN
+
+
+def test_a_paused_fleet_claims_nothing_and_loses_nothing(work: RedisWork, client: TextRedis) -> None:
+    store = RedisStore(client)
+    work.request([WEB], MANUAL)
+    store.pause("the store was emptied")
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.PAUSED
+    assert store.resume_fleet()
+    assert claimed(work).generation == 1
+
+
+def test_the_history_of_runs_is_bounded(client: TextRedis) -> None:
+    work = RedisWork(client, options=WorkOptions(kept_runs=3))
+    work.register(spec(WEB), first_due_in_ms=None)
+    runs = []
+    for _ in range(5):
+        work.request([WEB], MANUAL)
+        claim = claimed(work)
+        runs.append(claim.run)
+        complete(work, claim)
+    assert [run.run for run in RedisStore(client).runs(WEB)] == runs[:1:-1]
+    assert client.exists(keys.run(runs[0])) == 0
+
+
+def test_a_separate_broker_is_sent_the_wakes_by_the_caller(client: TextRedis) -> None:
+    sent: list[tuple[str, str]] = []
+    work = RedisWork(client, options=WorkOptions(pushes=False), waker=sent.extend)
+    work.register(spec(WEB), first_due_in_ms=None)
+    work.request([WEB], MANUAL)
+    assert sent == [(WEB, "custom")]
+    assert messages(client) == []

@@ -1,0 +1,329 @@
+"""The fleet without Celery: sources and targets run by the real runner, over real Redis, git and forked runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from gitops_reconciler import keys
+from gitops_reconciler.outcomes import Trigger
+from gitops_reconciler.redis_text import TextRedis
+from gitops_reconciler.runs.launching import FleetRunner
+from gitops_reconciler.settings import Settings, load_settings
+from gitops_reconciler.sources import SourceRegistration, register_source
+from gitops_reconciler.store.redis import ItemView, RedisStore, RunView
+from gitops_reconciler.wiring import Fleet, fleet_runner
+from gitops_reconciler.work.base import Cause, Mark
+from tests.support.git_repos import GitUpstream, MakeUpstream
+
+SOURCE = "source:default"
+KIND = """\
+type: manifest
+kind: note
+schema: {type: object, required: [file, text], properties: {file: {type: string}, text: {type: string}}}
+scripts:
+  apply: |
+    [ "$(cat "$SPEC_FILE" 2>/dev/null)" = "$SPEC_TEXT" ] && exit 0
+    [ "$SPEC_TEXT" = broken ] && { echo "no such text: broken" >&2; exit 1; }
+    printf %s "$SPEC_TEXT" > "$SPEC_FILE"; echo "wrote $SPEC_TEXT"; exit 3
+  destroy: |
+    [ -e "$SPEC_FILE" ] || exit 0
+    rm "$SPEC_FILE"; exit 3
+  outputs: |
+    printf '{"text": "%s"}' "$(cat "$SPEC_FILE")"
+"""
+
+
+@dataclass
+class Scene:
+    """One source, its upstream, and a runner of this host."""
+
+    upstream: GitUpstream
+    settings: Settings
+    fleet: Fleet
+    runner: FleetRunner
+    notes: Path
+    runs: list[str] = field(default_factory=list)
+
+    @property
+    def store(self) -> RedisStore:
+        return self.fleet.store
+
+    def note(self, name: str, text: str, *, interval: str = "1h") -> str:
+        return (
+            f"type: resource\nkind: note\nname: {name}\ninterval: {interval}\n"
+            f"spec: {{file: {self.notes / name}, text: {text}}}\n"
+        )
+
+    def push(self, files: dict[str, str | None], message: str = "change") -> str:
+        return self.upstream.publish(files, message)
+
+    def ask(self, item: str, trigger: Trigger = Trigger.MANUAL) -> None:
+        self.fleet.work.request([item], Cause(trigger=trigger, actor="test"))
+
+    def run(self, item: str) -> RunView:
+        run = self.runner.run(item)
+        assert run is not None, f"nothing to run for {item}"
+        self.runs.append(run)
+        found = self.store.run(run)
+        assert found is not None
+        return found
+
+    def drain(self) -> list[RunView]:
+        """Run what is asked for, as workers do, until nothing is queued."""
+        done = []
+        while queued := sorted(self.fleet.store.queued()):
+            done += [self.run(item) for item in queued]
+        return done
+
+    def sync(self) -> list[RunView]:
+        self.ask(SOURCE)
+        return self.drain()
+
+    def view(self, name: str) -> ItemView:
+        found = self.store.item(f"default/{name}")
+        assert found is not None, name
+        return found
+
+    def events(self) -> list[tuple[str, str]]:
+        seen = self.store.events(limit=1000)
+        return [(event.event, event.item) for event in seen if event.event not in {"ended", "changed"}]
+
+
+@pytest.fixture
+def fleet_settings(
+    redis_url: str, redis_client: TextRedis, state_dir: Path, git_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> Settings:
+    """Settings of an empty store and an empty state folder."""
+    monkeypatch.setenv("GITOPS_REDIS_URL", redis_url)
+    monkeypatch.setenv("GITOPS_GIT_ALLOW_LOCAL", str(git_root))
+    return load_settings()
+
+
+@pytest.fixture
+def scene(fleet_settings: Settings, git_upstream: MakeUpstream, tmp_path: Path) -> Iterator[Scene]:
+    upstream, settings = git_upstream("infra"), fleet_settings
+    fleet = Fleet(settings)
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    runner = fleet_runner(settings)
+    made = Scene(upstream, settings, fleet, runner, notes)
+    try:
+        made.push(
+            {"gitops/gitops.yaml": "app: notes\n", "gitops/kind.yaml": KIND, "gitops/web.yaml": made.note("web", "one")}
+        )
+        register_source(
+            fleet.store, fleet.work, SourceRegistration(name="default", repo=upstream.url, interval=600), settings
+        )
+        yield made
+    finally:
+        runner.close()
+
+
+@pytest.mark.req("R1.45", "R1.46", "R1.28", "R0.61")
+def test_a_push_converges_and_records_the_full_revision(scene: Scene) -> None:
+    scene.drain()
+    sha = scene.push({"gitops/web.yaml": scene.note("web", "two")})
+    scene.sync()
+    assert (scene.notes / "web").read_text() == "two"
+    view = scene.view("web")
+    assert (view.status, view.applied_revision, view.fields["subject"]) == ("ready", sha, "change")
+    run = scene.store.run(view.last_run)
+    assert run is not None
+    assert "wrote two" in run.fields["log"]
+    assert run.fields["message"] == "wrote two"
+    assert view.fields["outputs_digest"]
+
+
+@pytest.mark.req("R2.2", "R4.14")
+def test_a_second_sync_of_the_same_tree_asks_for_nothing(scene: Scene) -> None:
+    scene.drain()
+    (only,) = scene.sync()
+    assert (only.item, only.state) == (SOURCE, "no_change")
+    assert "1 unchanged" in only.fields["message"]
+
+
+def test_damage_is_healed_by_the_next_tick_with_its_reason(scene: Scene) -> None:
+    scene.drain()
+    (scene.notes / "web").write_text("vandal")
+    scene.ask("default/web", Trigger.SCHEDULE)
+    (run,) = scene.drain()
+    assert run.state == "changed"
+    assert (scene.notes / "web").read_text() == "one"
+
+
+def test_an_old_document_is_never_applied_at_a_new_revision_of_its_own_tree(scene: Scene) -> None:
+    scene.drain()
+    scene.push({"gitops/web.yaml": scene.note("web", "two")})
+    scene.ask("default/web", Trigger.WEBHOOK)
+    first = scene.run("default/web")
+    assert (first.state, first.fields["reason"]) == ("skipped", "NotSynced")
+    assert (scene.notes / "web").read_text() == "one"
+    scene.drain()
+    assert (scene.notes / "web").read_text() == "two"
+    last = scene.store.run(scene.view("web").last_run)
+    assert last is not None
+    assert json.loads(last.fields["causes"])[0]["trigger"] == "webhook"
+
+
+def test_a_commit_beside_the_documents_needs_no_sync_first(scene: Scene) -> None:
+    scene.drain()
+    sha = scene.push({"README.md": "hello"})
+    scene.ask("default/web", Trigger.WEBHOOK)
+    (run,) = scene.drain()
+    assert (run.state, scene.view("web").applied_revision) == ("no_change", sha)
+
+
+@pytest.mark.req("R4.17", "R4.18", "R4.23", "R1.34")
+def test_a_removed_document_makes_its_target_stale_and_leaves_the_thing_alone(scene: Scene) -> None:
+    scene.push({"gitops/api.yaml": scene.note("api", "hi")})
+    scene.drain()
+    scene.push({"gitops/api.yaml": None})
+    scene.sync()
+    assert scene.view("api").status == "stale"
+    assert "its document gitops/api.yaml is gone at" in scene.view("api").message
+    assert (scene.notes / "api").read_text() == "hi"
+    assert ("stale", "default/api") in scene.events()
+    assert scene.view("web").status == "ready"
+
+
+@pytest.mark.req("R4.19")
+def test_a_restored_document_makes_its_target_active_again(scene: Scene) -> None:
+    scene.push({"gitops/api.yaml": scene.note("api", "hi")})
+    scene.drain()
+    scene.push({"gitops/api.yaml": None})
+    scene.sync()
+    scene.push({"gitops/api.yaml": scene.note("api", "hi")})
+    scene.sync()
+    assert scene.view("api").status == "ready"
+
+
+@pytest.mark.req("R4.18")
+def test_an_emptied_tree_makes_nothing_stale_and_is_said_loudly(scene: Scene) -> None:
+    scene.drain()
+    scene.push({"gitops/web.yaml": None, "gitops/kind.yaml": None, "gitops/gitops.yaml": None, "README.md": "hello"})
+    scene.sync()
+    assert scene.view("web").status == "ready"
+    source = scene.store.item(SOURCE)
+    assert source is not None
+    assert (source.status, source.reason) == ("failed", "SourceEmpty")
+    assert ("failed", SOURCE) in scene.events()
+
+
+def test_an_invalid_document_freezes_its_own_scope_and_no_other(scene: Scene) -> None:
+    scene.push(
+        {
+            "gitops/b/gitops.yaml": "app: b\n",
+            "gitops/b/api.yaml": scene.note("api", "hi"),
+            "gitops/b/db.yaml": scene.note("db", "hi"),
+        }
+    )
+    scene.drain()
+    scene.push(
+        {
+            "gitops/b/api.yaml": "type: resource\nkind: note\nname: api\nspec: {file: 7}\n",
+            "gitops/b/db.yaml": None,
+            "gitops/web.yaml": scene.note("web", "two"),
+        }
+    )
+    scene.sync()
+    source = scene.store.item(SOURCE)
+    assert source is not None
+    assert source.status == "failed"
+    assert "gitops/b/api.yaml:4" in source.message
+    assert scene.view("db").status == "ready"
+    assert (scene.notes / "web").read_text() == "two"
+
+
+@pytest.mark.req("R0.14", "RM.7", "R2.36")
+def test_a_failing_target_alerts_once_recovers_once_and_disturbs_nobody(scene: Scene) -> None:
+    scene.push({"gitops/api.yaml": scene.note("api", "broken")})
+    scene.drain()
+    for _ in range(3):
+        scene.ask("default/api")
+        scene.drain()
+    assert scene.view("api").status == "failed"
+    assert "no such text: broken" in scene.view("api").message
+    assert scene.view("web").status == "ready"
+    scene.push({"gitops/api.yaml": scene.note("api", "fine")})
+    scene.sync()
+    about_api = [event for event, item in scene.events() if item == "default/api"]
+    assert about_api == ["failed", "recovered"]
+
+
+@pytest.mark.req("R0.15", "R0.16")
+def test_a_remote_that_is_down_is_a_failed_run_that_names_it(scene: Scene) -> None:
+    scene.drain()
+    away = scene.upstream.bare.with_name("away.git")
+    scene.upstream.bare.rename(away)
+    scene.ask("default/web")
+    (run,) = scene.drain()
+    assert run.state == "failed"
+    assert str(scene.upstream.bare.name) in run.fields["message"]
+    assert scene.view("web").applied_revision
+    away.rename(scene.upstream.bare)
+    scene.ask("default/web")
+    scene.drain()
+    about_web = [event for event, item in scene.events() if item == "default/web"]
+    assert about_web == ["failed", "recovered"]
+
+
+def test_a_spec_that_stalls_is_not_tried_again_by_the_schedule_at_the_same_revision(scene: Scene) -> None:
+    document = (
+        f"type: resource\nkind: note\nname: api\npath: nowhere\nspec: {{file: {scene.notes / 'api'}, text: hi}}\n"
+    )
+    scene.push({"gitops/api.yaml": document})
+    scene.drain()
+    assert scene.view("api").status == "stalled"
+    scene.ask("default/api", Trigger.SCHEDULE)
+    (run,) = scene.drain()
+    assert (run.state, run.fields["reason"]) == ("skipped", "Stalled")
+    assert scene.view("api").status == "stalled"
+    scene.push({"nowhere/keep": ""})
+    scene.ask("default/api", Trigger.SCHEDULE)
+    scene.drain()
+    assert scene.view("api").status == "ready"
+
+
+def test_one_push_to_a_repository_of_many_targets_costs_one_fetch(scene: Scene) -> None:
+    names = [f"t{number}" for number in range(6)]
+    scene.push({f"gitops/{name}.yaml": scene.note(name, "x") for name in names})
+    scene.drain()
+    sha = scene.push({"README.md": "hello"})
+    scene.fleet.work.request([f"default/{name}" for name in names], Cause(trigger=Trigger.WEBHOOK))
+    runs = [scene.run(f"default/{name}") for name in names]
+    assert {scene.view(name).applied_revision for name in names} == {sha}
+    assert all(run.state == "no_change" for run in runs)
+
+
+def test_a_wish_to_be_absent_destroys_what_was_applied_last(scene: Scene) -> None:
+    scene.drain()
+    scene.fleet.work.mark("default/web", Mark.ABSENT, actor="ann")
+    (run,) = scene.drain()
+    assert (run.state, run.fields["reason"]) == ("changed", "Destroyed")
+    assert not (scene.notes / "web").exists()
+    assert scene.view("web").status == "destroyed"
+    assert scene.fleet.client.zscore(keys.DUE, "default/web") is None
+
+
+def test_a_suspended_document_is_not_run_until_it_says_otherwise(scene: Scene) -> None:
+    scene.push({"gitops/web.yaml": scene.note("web", "two") + "suspend: true\n"})
+    scene.sync()
+    assert scene.view("web").status == "suspended"
+    assert not (scene.notes / "web").exists() or (scene.notes / "web").read_text() != "two"
+    scene.push({"gitops/web.yaml": scene.note("web", "two")})
+    scene.sync()
+    assert (scene.notes / "web").read_text() == "two"
+
+
+def test_a_manifest_that_cannot_be_read_leaves_its_targets_their_kind(scene: Scene) -> None:
+    scene.drain()
+    scene.push({"gitops/kind.yaml": "type: manifest\nkind: [\n"})
+    scene.sync()
+    scene.ask("default/web")
+    scene.drain()
+    assert scene.view("web").status == "ready"
