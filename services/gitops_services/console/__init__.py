@@ -1,0 +1,1 @@
+"""The console: the fleet at a glance, for people; reads only."""
