@@ -101,6 +101,8 @@ class Outcome:
     message: str = ""
     subject: str = ""
     """First line of the revision's commit message."""
+    author: str = ""
+    """Who made the revision, as its commit says."""
     revision: str = ""
     """Full SHA that was applied, or fetched and not applied; empty when the sync failed or there is no git."""
     counts: ChangeCounts | None = None

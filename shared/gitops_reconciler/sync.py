@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -77,6 +77,9 @@ class SourceSync:
         self.log.phase("sync")
         revision = self.mirrors.fetch(repository, asked=order.asked, deadline=order.deadline)
         self.log.line(f"{repository.url} {repository.ref} at {revision.sha[:12]} {revision.subject}")
+        made = self.mirrors.authorship(repository, revision.sha)
+        if made is not None:
+            self.log.line(f"by {made.name}, {made.at:%Y-%m-%d %H:%M %z}")
         tree = self._read(registration, repository, revision)
         cause = Cause(trigger=_trigger(order), actor=order.item)
         writer = _Writer(
@@ -94,7 +97,8 @@ class SourceSync:
                 self.log.line(f"{change.verb.value:<10} {change.item} {change.path}")
         for problem in problems:
             self.log.line(str(problem))
-        return _outcome(order.item, revision, changes, problems, started=started, ended=self.clock.now())
+        outcome = _outcome(order.item, revision, changes, problems, started=started, ended=self.clock.now())
+        return outcome if made is None else replace(outcome, author=made.name)
 
     def _read(self, registration: SourceRegistration, repository: Repository, revision: Revision) -> Tree:
         folder = registration.path

@@ -13,6 +13,7 @@ import redis
 
 from gitops_reconciler.clock import Clock, SystemClock
 from gitops_reconciler.errors import SettingsError
+from gitops_reconciler.git.authorship import warm_up
 from gitops_reconciler.git.credentials import load_credentials
 from gitops_reconciler.git.mirrors import GitMirrors
 from gitops_reconciler.layout import Layout
@@ -110,6 +111,7 @@ class FleetParts:
     def __init__(self, settings: Settings | None = None) -> None:
         """Read the settings of this process' environment."""
         self._settings = settings or load_settings()
+        warm_up()
 
     def lease(self, order: Order) -> Lease:
         """Return the lease of an ordered run, on a connection of its own."""

@@ -108,6 +108,7 @@ class SourceView(_View):
     message: str
     revision: str = Field(description="Full SHA that the documents in the store come from")
     subject: str
+    author: str = Field(description="Who made that revision, as its commit says")
     last_run: RunBrief | None
     due_at: datetime | None
 
@@ -235,6 +236,7 @@ def _source(name: str, registration: dict[str, Any], view: ItemView | None, run:
         message=view.message if view else "",
         revision=view.revision if view else "",
         subject=view.fields.get("subject", "") if view else "",
+        author=view.fields.get("author", "") if view else "",
         last_run=run,
         due_at=view.due_at if view else None,
     )

@@ -93,6 +93,15 @@ def _sentence(summary: str) -> str:
     return f"{summary[:1].upper()}{summary[1:]}."
 
 
+def at_least_one(text: str) -> int:
+    """Return a whole number above 0; the type of options that count something."""
+    number = int(text)
+    if number < 1:
+        message = "must be at least 1"
+        raise argparse.ArgumentTypeError(message)
+    return number
+
+
 def suggestion(name: str, known: Sequence[str]) -> str:
     """Return `did you mean 'x'?`, or what there is to choose from."""
     close = get_close_matches(name, known, n=2)

@@ -21,7 +21,7 @@ from gitops_reconciler.cli.output import (
     status_cell,
     table,
 )
-from gitops_reconciler.cli.parsing import Parser
+from gitops_reconciler.cli.parsing import Parser, at_least_one
 from gitops_reconciler.cli.targets import triggers_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def configure(parser: Parser) -> None:
     parser.describe("Lists the latest runs of the fleet or of one target, newest first; or shows the log of one run.")
     parser.add_argument("name", nargs="?", metavar="NAME", help="only runs of this target (or source:NAME)")
     parser.add_argument("--log", metavar="RUN", help="print the log of this run; the beginning of its id will do")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="at most so many (default: %(default)s)")
+    parser.add_argument(
+        "--limit", type=at_least_one, default=20, metavar="N", help="at most so many (default: %(default)s)"
+    )
     add_server_options(parser)
     parser.teach(_EXAMPLES)
     parser.set_defaults(run=run)

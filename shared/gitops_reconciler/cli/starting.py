@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gitops_reconciler.cli.parsing import Parser
+from gitops_reconciler.cli.parsing import Parser, at_least_one
 
 _EXAMPLES = """
 gitops up                                 # http://127.0.0.1:8420/
@@ -26,18 +26,10 @@ def configure(parser: Parser) -> None:
         "--port", type=int, metavar="N", help="port to listen on, 0: any free one (default: GITOPS_PORT, else 8420)"
     )
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="where everything is kept")
-    parser.add_argument("--workers", type=_at_least_one, default=1, metavar="N", help="worker processes (default: 1)")
+    parser.add_argument("--workers", type=at_least_one, default=1, metavar="N", help="worker processes (default: 1)")
     parser.add_argument("--no-flower", action="store_true", help="do not run Flower")
     parser.teach(_EXAMPLES)
     parser.set_defaults(run=run)
-
-
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        message = "must be at least 1"
-        raise argparse.ArgumentTypeError(message)
-    return number
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from gitops_reconciler.cli.output import (
     status_cell,
     table,
 )
-from gitops_reconciler.cli.parsing import Parser
+from gitops_reconciler.cli.parsing import Parser, at_least_one
 
 if TYPE_CHECKING:
     from gitops_reconciler.cli.client import Client
@@ -64,7 +64,10 @@ def configure(parser: Parser) -> None:
     filters.add_argument("--match", metavar="TEXT", help="part of the name")
     parser.add_argument("--sort", choices=("name", "status"), default="name", help="status: the most urgent first")
     parser.add_argument(
-        "--limit", type=int, metavar="N", help=f"at most so many (default: all; with -o json {_DEFAULT_PAGE}, one page)"
+        "--limit",
+        type=at_least_one,
+        metavar="N",
+        help=f"at most so many (default: all; with -o json {_DEFAULT_PAGE}, one page)",
     )
     parser.add_argument("--after", default="", metavar="CURSOR", help="go on after a page: its 'next'")
     add_server_options(parser)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gitops_reconciler.clock import Deadline
+from gitops_reconciler.git.authorship import Authorship
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,10 @@ class Mirrors(Protocol):
 
     def read_files(self, repository: Repository, revision: str, paths: list[str]) -> dict[str, bytes]:
         """Return many files of a fetched revision in one go: path -> content; what is not there is left out."""
+        ...
+
+    def authorship(self, repository: Repository, revision: str) -> Authorship | None:
+        """Return who made a fetched revision, and when, as the commit itself says; None where it does not."""
         ...
 
     def list_files(self, repository: Repository, revision: str, folder: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from gitops_reconciler.errors import (
     SpecError,
     StoreUnavailableError,
 )
+from gitops_reconciler.git.authorship import Authorship
 from gitops_reconciler.git.base import Repository, Revision, SyncResult
 from gitops_reconciler.git.checkouts import Checkout
 from gitops_reconciler.git.command import Access, Git
@@ -161,6 +162,11 @@ class GitMirrors:
             tree = objects.known_commit(revision, repository.url).tree
             entries = {path: entry for path in paths if (entry := objects.at(tree, path)) and entry.is_file}
             return {path: objects.blob(entry.oid, _LARGEST_READ_BYTES, path) for path, entry in entries.items()}
+
+    def authorship(self, repository: Repository, revision: str) -> Authorship | None:
+        """Return who made a fetched revision, and when, as the commit itself says."""
+        with self._reading(repository) as objects:
+            return objects.authorship(revision)
 
     def list_files(self, repository: Repository, revision: str, folder: str) -> dict[str, str]:
         """Return the regular files below a folder of a fetched revision: path from the root -> blob id."""

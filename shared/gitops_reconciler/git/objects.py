@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from gitops_reconciler.errors import RefMissingError, RepositoryCorruptError, SpecError
+from gitops_reconciler.git.authorship import Authorship, parse_authorship
 from gitops_reconciler.git.command import Git, Pipes
 from gitops_reconciler.git.refs import is_sha
 from gitops_reconciler.redaction import printable
@@ -82,6 +83,11 @@ class Objects:
                 return None
             oid = content.partition(b"\n")[0].removeprefix(b"object ").decode("ascii", "replace")
         return None
+
+    def authorship(self, oid: str) -> Authorship | None:
+        """Return who made a commit; None when it is not here, or does not say."""
+        found = self._read(oid, _LARGEST_NODE_BYTES) if is_sha(oid) else None
+        return parse_authorship(found[1]) if found is not None and found[0] == "commit" else None
 
     def known_commit(self, sha: str, of: str) -> Commit:
         """Return a commit that must be here.

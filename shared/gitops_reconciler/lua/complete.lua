@@ -22,7 +22,7 @@ drop_lease(item)
 redis.call('HSET', key, 'observed', known.claimed, 'last_run', run, 'last_run_state', record.state, 'reason', record.reason or '',
   'message', record.message or '', 'last_run_at', int(NOW), 'status', status)
 if status ~= before then redis.call('HSET', key, 'status_since', int(NOW)) end
-if record.revision and record.revision ~= '' then redis.call('HSET', key, 'revision', record.revision, 'subject', record.subject or '') end
+if record.revision and record.revision ~= '' then redis.call('HSET', key, 'revision', record.revision, 'subject', record.subject or '', 'author', record.author or '') end
 if what.applied then
   redis.call('HSET', key, 'applied_revision', record.revision or '', 'applied_at', int(NOW), 'applied_result', record.state,
     'applied_message', record.message or '', 'applied_hash', record.document_hash or '', 'outputs_digest', what.outputs_digest or '')

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Self
 
@@ -89,6 +90,8 @@ def _play(arguments: argparse.Namespace, scratch: Scratch, alerts: Alerts, key: 
             if not arguments.once:
                 _stay(fleet, scratch, tell)
         except GitopsError as error:
+            with suppress(GitopsError):
+                tell.targets(fleet.targets())
             print(f"\n--- end of {fleet.log}", *tail_of(fleet.log), "---", sep="\n", file=sys.stderr)
             message = f"{error}{'' if fleet.is_alive() else ' (`gitops up` has ended)'}"
             raise DemoFailedError(message) from error

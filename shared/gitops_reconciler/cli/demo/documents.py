@@ -109,6 +109,8 @@ _PLAYBOOK = """\
 - hosts: all
   connection: local
   gather_facts: false
+  vars:
+    ansible_remote_tmp: "{{ world }}/.ansible"  # else it is below the home that the user's account has
   tasks:
     - name: Note of the playbook
       ansible.builtin.copy:

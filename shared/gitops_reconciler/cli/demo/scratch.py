@@ -17,6 +17,7 @@ from gitops_reconciler.processes import Finished, SubprocessRunner
 
 _GIT_SECONDS = 30.0
 _BRANCH = "main"
+_TEMPORARY = "tmp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,7 @@ def _environment(root: Path) -> dict[str, str]:
         **kept,
         "PATH": os.pathsep.join([beside_us, kept.get("PATH", os.defpath)]),
         "HOME": str(root),
+        "TMPDIR": str(root / _TEMPORARY),
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
@@ -118,7 +120,7 @@ def scratch_folder(*, keep: bool) -> Iterator[Scratch]:
     root = Path(tempfile.mkdtemp(prefix="gitops-demo-")).resolve()
     scratch = Scratch(root=root, env=_environment(root))
     try:
-        for folder in (scratch.bare, scratch.clone, scratch.state, scratch.secrets, scratch.managed):
+        for folder in (scratch.bare, scratch.clone, scratch.state, scratch.secrets, scratch.managed, root / _TEMPORARY):
             folder.mkdir(mode=0o700)
         scratch.git("init", "--quiet", "--bare", at=scratch.bare)
         scratch.git("symbolic-ref", "HEAD", f"refs/heads/{_BRANCH}", at=scratch.bare)
