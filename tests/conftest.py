@@ -1,5 +1,6 @@
 """Fixtures that every test may use; what they start, they end."""
 
+import logging
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -43,6 +44,17 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("GITOPS_", "GRID_")):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """A test that runs a command in this process may set up logging; the next test must not notice."""
+    root, ours = logging.getLogger(), logging.getLogger("gitops_reconciler")
+    handlers, level, our_level = list(root.handlers), root.level, ours.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    ours.setLevel(our_level)
 
 
 @pytest.fixture

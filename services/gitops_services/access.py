@@ -154,7 +154,7 @@ def _host_of(origin: str) -> str:
 def _refusal(request: HTTPConnection, error: ProblemError) -> Response:
     """Return the problem; a person's browser is sent to the login form instead."""
     wants_page = request.scope["method"] == "GET" and "text/html" in request.headers.get("accept", "")
-    if error.status == 401 and wants_page and not request.url.path.startswith("/api/"):  # noqa: PLR2004
+    if error.status == 401 and wants_page and not request.url.path.startswith("/api/"):  # noqa: PLR2004  # nobody is signed in
         return RedirectResponse(LOGIN_PATH, status_code=303, headers={"cache-control": "no-store"})
     return error.response()
 

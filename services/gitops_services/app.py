@@ -94,18 +94,18 @@ def _answer_errors(app: FastAPI) -> None:
 
 
 async def _problem(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, ProblemError)  # noqa: S101  # registered for this class alone
+    assert isinstance(error, ProblemError)  # registered for this class alone
     return error.response()
 
 
 async def _http(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101  # registered for this class alone
+    assert isinstance(error, HTTPException)  # registered for this class alone
     code = _CODES.get(error.status_code, "invalid_request")
     return problem(error.status_code, code, str(error.detail), headers=error.headers)
 
 
 async def _invalid(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101  # registered for this class alone
+    assert isinstance(error, RequestValidationError)  # registered for this class alone
     found = [{"location": ".".join(map(str, one["loc"])), "message": _told(one)} for one in error.errors()]
     summary = "; ".join(f"{one['location']}: {one['message']}" for one in found)
     return problem(422, "invalid_request", summary, errors=found)

@@ -83,6 +83,6 @@ def _broker_waker(settings: Settings) -> Waker | None:
     """Return what sends messages where the broker is another database than the store."""
     if broker_is_store(settings):
         return None
-    from gitops_workers.app import create_app  # noqa: PLC0415  # Celery is only loaded where it is needed
+    from gitops_workers.app import create_app  # Celery is only loaded where it is needed
 
     return create_app(settings).waker

@@ -35,6 +35,7 @@ from gitops_reconciler.runs.body import LateBackend, tool_environment
 from gitops_reconciler.secrets import ReferencedSecrets
 from gitops_reconciler.settings import Settings
 from gitops_reconciler.store.files import FileStore
+from gitops_reconciler.supervise.leftovers import end_leftovers_of
 from gitops_reconciler.wiring import git_mirrors
 
 DEFAULT_FOLDER = "gitops"
@@ -98,6 +99,8 @@ def tick_here(name: str, folder: Folder, settings: Settings, *, log: TextIO, say
         repo=local.place_of(document),
         notify=lambda _name, _status: None,  # the caller prints the outcome
     )
+    grace = settings.lease_grace.total_seconds()
+    end_leftovers_of(layout.lock(document.kind, target.name), layout.leftover(document.kind, target.name), grace)
     return reconciler.tick(target)
 
 

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import redis
+from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
+from redis.retry import Retry
 
 from gitops_reconciler.clock import Clock, SystemClock
 from gitops_reconciler.errors import SettingsError
@@ -17,6 +20,7 @@ from gitops_reconciler.git.authorship import warm_up
 from gitops_reconciler.git.credentials import load_credentials
 from gitops_reconciler.git.mirrors import GitMirrors
 from gitops_reconciler.layout import Layout
+from gitops_reconciler.logs import set_up_logging
 from gitops_reconciler.processes import Runner, SubprocessRunner
 from gitops_reconciler.redaction import Redactor
 from gitops_reconciler.runs.body import RunParts, run_order, tool_environment
@@ -31,8 +35,10 @@ from gitops_reconciler.sync import TickDefaults
 from gitops_reconciler.work.redis import RedisWork, Waker, WorkOptions
 
 
-def redis_client(settings: Settings) -> redis.Redis:
+def redis_client(settings: Settings, *, is_impatient: bool = False) -> redis.Redis:
     """Return a client of the fleet's store, answering text; bounded waits everywhere.
+
+    `is_impatient`: for supervisors, who must look at the clock again within 3 s: short timeouts and no retries inside.
 
     Raises:
         SettingsError: no store is set.
@@ -44,9 +50,10 @@ def redis_client(settings: Settings) -> redis.Redis:
     return redis.Redis.from_url(
         settings.redis_url.get_secret_value(),
         decode_responses=True,
-        socket_timeout=5,
-        socket_connect_timeout=5,
-        health_check_interval=15,
+        socket_timeout=1 if is_impatient else 5,
+        socket_connect_timeout=1 if is_impatient else 5,
+        health_check_interval=0 if is_impatient else 15,
+        retry=Retry(NoBackoff(), 0) if is_impatient else Retry(ExponentialWithJitterBackoff(cap=1.0, base=0.05), 3),
     )
 
 
@@ -115,11 +122,14 @@ class FleetParts:
 
     def lease(self, order: Order) -> Lease:
         """Return the lease of an ordered run, on a connection of its own."""
-        return WorkLease(work=Fleet(self._settings).work, order=order, clock=SystemClock())
+        work = RedisWork(redis_client(self._settings, is_impatient=True), options=work_options(self._settings))
+        return WorkLease(work=work, order=order, clock=SystemClock())
 
     def body(self, order: Order, lock_fd: int) -> dict[str, Any]:
-        """Do the run."""
-        return run_order(order, lock_fd, run_parts(self._settings, os.environ))
+        """Do the run; what libraries log goes to the run's log as well, and is redacted as all else there."""
+        parts = run_parts(self._settings, os.environ)
+        set_up_logging("console", "WARNING", redactor=parts.redactor)
+        return run_order(order, lock_fd, parts)
 
 
 def fleet_parts() -> FleetParts:
@@ -156,8 +166,9 @@ def run_parts(settings: Settings, environ: Mapping[str, str]) -> RunParts:
 
 def _own_secrets(settings: Settings) -> list[str]:
     """Return the secrets that this process holds itself, so that no run can print them."""
-    held = (settings.redis_url, settings.broker_url, settings.token)
-    return [secret.get_secret_value() for secret in held if secret is not None and "@" in secret.get_secret_value()]
+    urls = [url.get_secret_value() for url in (settings.redis_url, settings.broker_url) if url is not None]
+    passwords = [password for url in urls if (password := urlsplit(url).password)]
+    return passwords if settings.token is None else [*passwords, settings.token.get_secret_value()]
 
 
 def fleet_runner(settings: Settings, waker: Waker | None = None, clock: Clock | None = None) -> FleetRunner:

@@ -54,6 +54,7 @@ output "parts" {
 """,
 }
 _SECONDS = 60.0
+_ROUNDS_A_PAIR = 3
 _NO_WORDS = {"CHECKPOINT_DISABLE": "1", "TF_IN_AUTOMATION": "1"}
 
 
@@ -103,7 +104,8 @@ def run(effort: Effort) -> list[Pair]:
         raise CannotRunError("no terraform (make terraform)")
     with _ticks() as ticks:
         folder = ticks.settings.layout.tree(TARGET) / "stacks" / "net"
-        return interleaved(ticks.seconds_of_no_op, lambda: _seconds_of_bare_apply(tool, folder), effort.pairs)
+        pairs = effort.pairs * effort.work(_ROUNDS_A_PAIR)
+        return interleaved(ticks.seconds_of_no_op, lambda: _seconds_of_bare_apply(tool, folder), pairs, warm_ups=2)
 
 
 @contextlib.contextmanager

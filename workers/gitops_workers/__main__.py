@@ -18,8 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = load_settings()
         # Late: Celery takes a third of a second, and wrong settings should be told at once.
-        from gitops_workers.app import create_app  # noqa: PLC0415
-        from gitops_workers.roles import run_beat, run_flower, run_worker  # noqa: PLC0415
+        from gitops_workers.app import create_app
+        from gitops_workers.roles import run_beat, run_flower, run_worker
 
         app = create_app(settings)
         if options.role == "worker":

@@ -119,7 +119,7 @@ class WebhookEndpoint:
     def _rejected(self, knock: _Knock, status: int, reason: str) -> Reply:
         told = f"{reason}; its body may have been changed by a proxy" if reason == _UNSIGNED else reason
         self._deliveries.note(Delivery(endpoint=knock.endpoint, fate=REJECTED, status=status, answer=told))
-        return refused(status, _CODES[status], reason, retry=status == 503, close=status in {408, 413})  # noqa: PLR2004
+        return refused(status, _CODES[status], reason, retry=status == 503, close=status in {408, 413})  # noqa: PLR2004  # the two that end a connection
 
     async def _follow(self, knock: _Knock, event: Event) -> Reply:
         if event.kind is EventKind.PING:

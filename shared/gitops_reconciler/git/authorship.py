@@ -26,13 +26,13 @@ class Authorship:
 def warm_up() -> None:
     """Load the parser before processes are forked that will need it."""
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # it need not find git: it gets bytes
-    import git.objects.util  # noqa: F401, PLC0415  # 90 ms that only readers of authors pay
+    import git.objects.util  # noqa: F401  # 90 ms that only readers of authors pay
 
 
 def parse_authorship(commit: bytes) -> Authorship | None:
     """Return the author of a commit object; None where its header is not one that git would write."""
     warm_up()
-    from git.objects.util import parse_actor_and_date  # noqa: PLC0415  # see warm_up
+    from git.objects.util import parse_actor_and_date  # see warm_up
 
     header = commit.partition(b"\n\n")[0].decode("utf-8", "replace")
     line = next((line for line in header.split("\n") if line.startswith("author ")), None)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -42,7 +42,6 @@ from gitops_reconciler.supervise.order import Order
 from gitops_reconciler.sync import SourceSync, SyncOrder, TickDefaults
 from gitops_reconciler.work.base import SOURCE_KIND, Cause, Guard, Work
 
-_log = logging.getLogger("gitops_reconciler")
 _FORCING = {Trigger.MANUAL.value, Trigger.WEBHOOK.value, Trigger.SOURCE.value}
 
 
@@ -141,7 +140,7 @@ def run_order(order: Order, lock_fd: int, parts: RunParts) -> dict[str, Any]:
             outcome = run.run()
             document_hash = run.view.fields.get("document_hash", "")
     except Exception as error:  # noqa: BLE001  # the outer edge of a run process: the supervisor must get a line
-        _log.exception("the run of %s failed", order.item)
+        log.line("".join(traceback.format_exception(error)))
         outcome = _outcome_of_error(order.item, error)
     log.line(f"{outcome.state.value}: {outcome.message}")
     line = outcome_to_line(

@@ -116,7 +116,7 @@ def _due_in_ms(
 
 def cron_due_in_ms(expression: str, time_zone: str, now: datetime) -> int:
     """Return milliseconds until a cron expression is due next, by the clock of its time zone."""
-    from cronsim import CronSim  # noqa: PLC0415  # only hosts with the extra `worker` run schedules
+    from cronsim import CronSim  # only hosts with the extra `worker` run schedules
 
     upcoming = next(CronSim(expression, now.astimezone(ZoneInfo(time_zone))))
     return max(0, round((upcoming - now).total_seconds() * 1000))

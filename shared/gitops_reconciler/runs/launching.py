@@ -9,19 +9,25 @@ from typing import Protocol
 from uuid import uuid4
 
 from gitops_reconciler.clock import Clock
-from gitops_reconciler.errors import Reason
+from gitops_reconciler.errors import Reason, ReconcileError
 from gitops_reconciler.layout import Layout
-from gitops_reconciler.outcomes import NextAsk, RunState
+from gitops_reconciler.outcomes import NextAsk, RunState, TargetStatus
 from gitops_reconciler.settings import Settings
 from gitops_reconciler.supervise.order import Order
 from gitops_reconciler.work.base import Claim, Completion, Refusal, Work
 
 _log = logging.getLogger("gitops_reconciler")
 _SLACK_SECONDS = 2.0
+_BUSY = "something of an earlier run still lives on this host and holds the target's lock"
 
 
 class Running(Protocol):
     """A run under way."""
+
+    @property
+    def failure(self) -> str:
+        """Why nothing was started; empty in normal times."""
+        ...
 
     @property
     def is_busy(self) -> bool:
@@ -69,13 +75,19 @@ class FleetRunner:
             return None
         order = order_of(claim, self.settings, self.settings.layout)
         _log.info("run started", extra={"target": item, "run": run, "trigger": _triggers(claim)})
-        running = self._under_way[run] = self.launcher.start(order)
+        try:
+            running = self._under_way[run] = self.launcher.start(order)
+        except ReconcileError as error:
+            self._give_back(claim, RunState.FAILED, Reason.INTERNAL_ERROR, f"the run could not be started: {error}")
+            raise
         try:
             running.wait()
         finally:
             del self._under_way[run]
         if running.is_busy:
-            self._give_back(claim)
+            self._give_back(claim, RunState.SKIPPED, Reason.BUSY, _BUSY)
+        elif running.failure:
+            self._give_back(claim, RunState.FAILED, Reason.INTERNAL_ERROR, running.failure)
         _log.info("run ended", extra={"target": item, "run": run})
         return run
 
@@ -88,13 +100,11 @@ class FleetRunner:
         """End the warm server."""
         self.launcher.close()
 
-    def _give_back(self, claim: Claim) -> None:
-        record = {
-            "state": RunState.SKIPPED.value,
-            "reason": Reason.BUSY.value,
-            "message": "something of an earlier run still lives on this host and holds the target's lock",
-        }
-        completion = Completion(record=record, status=None, next_ask=NextAsk.BACKOFF, due_in_ms=None, applied=False)
+    def _give_back(self, claim: Claim, state: RunState, reason: Reason, message: str) -> None:
+        """Complete a claim whose run never began."""
+        record = {"state": state.value, "reason": reason.value, "message": message}
+        status = TargetStatus.FAILED.value if state is RunState.FAILED else None
+        completion = Completion(record=record, status=status, next_ask=NextAsk.BACKOFF, due_in_ms=None, applied=False)
         self.work.complete(claim.item, claim.token, claim.run, completion)
 
 

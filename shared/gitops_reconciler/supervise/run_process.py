@@ -40,7 +40,7 @@ def run_process(order: Order, parts: Parts, board: Board, *, keepers: Keepers, w
     os.setpgid(0, 0)
     board.group = Identity.of(os.getpid())
     _end_group_when_alone(order, board, keepers)
-    os.set_inheritable(lock, True)  # noqa: FBT003  # the signature of the standard library
+    os.set_inheritable(lock, True)  # the signature of the standard library
     overwrite_environ(RUN_MARK, order.run)
     gc.enable()
     try:

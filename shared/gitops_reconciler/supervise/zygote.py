@@ -206,7 +206,7 @@ def _serve(orders: socket.socket, parts: Parts) -> None:
     while True:
         message, fds, _, _ = socket.recv_fds(orders, len(_ORDER), _DESCRIPTORS)
         for number in fds:
-            os.set_inheritable(number, False)  # noqa: FBT003  # recv_fds leaves them inheritable, whatever its flags say
+            os.set_inheritable(number, False)  # recv_fds leaves them inheritable, whatever its flags say
         if not message:
             return
         if len(fds) == _DESCRIPTORS:

@@ -53,7 +53,7 @@ def hold(path: str) -> None:
         signal.alarm(PATIENCE_SECONDS)  # ends us
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         signal.alarm(0)
-    os.set_inheritable(descriptor, True)  # noqa: FBT003  # its only parameter
+    os.set_inheritable(descriptor, True)  # its only parameter
 
 
 def await_answer(path: str) -> None:
