@@ -80,6 +80,7 @@ def demo(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Demo]:
                 os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.req("R1.47", "R1.51", "R0.69")
 def test_once_it_ends_by_itself_with_everything_true_and_nothing_left(demo: Demo) -> None:
     code = demo.process.wait(END_SECONDS)
     said = demo.said()

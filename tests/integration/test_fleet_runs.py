@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -327,3 +328,26 @@ def test_a_manifest_that_cannot_be_read_leaves_its_targets_their_kind(scene: Sce
     scene.ask("default/web")
     scene.drain()
     assert scene.view("web").status == "ready"
+
+
+@pytest.mark.req("R0.56", "R0.28", "R0.68")
+def test_a_missing_tool_fails_its_own_target_by_name_and_no_other(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("git", "sh", "bash", "cat", "printf", "rm", "env"):
+        found = shutil.which(name)
+        if found:
+            (tools / name).symlink_to(found)
+    document = "type: resource\nkind: terraform\nname: net\npath: stack\ninterval: 1h\n"
+    scene.push({"stack/main.tf": 'resource "terraform_data" "x" {}\n', "gitops/net.yaml": document})
+    scene.runner.close()
+    monkeypatch.setenv("PATH", str(tools))
+    scene.runner = fleet_runner(scene.settings)
+    scene.drain()
+    net = scene.view("net")
+    assert (net.status, net.reason) == ("failed", "ToolMissing")
+    assert "terraform" in net.message
+    assert scene.view("web").status == "ready"
+    assert [event for event, item in scene.events() if item == "default/net"] == ["failed"]

@@ -18,6 +18,7 @@ def upstream(git_upstream: MakeUpstream) -> GitUpstream:
     return made
 
 
+@pytest.mark.req("T8")
 def test_a_checkout_is_pinned_to_its_revision(lab: GitLab, upstream: GitUpstream) -> None:
     done = lab.deploy(upstream.url)
     assert (done.tree, done.old, done.new, done.subject) == (lab.tree(), None, upstream.head, "first commit")
@@ -42,7 +43,7 @@ def test_a_checkout_that_is_there_already_is_one_command(lab: GitLab, upstream: 
     ]
 
 
-@pytest.mark.req("R4.8", "R4.9")
+@pytest.mark.req("R4.8", "R4.9", "T7")
 def test_tracked_files_are_reset_and_untracked_ones_left_alone(lab: GitLab, upstream: GitUpstream) -> None:
     lab.deploy(upstream.url)
     tree = lab.tree()
