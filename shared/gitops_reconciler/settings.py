@@ -50,7 +50,12 @@ class Settings(BaseSettings):
     """All settings of all roles; wrong ones stop the program at start with one clear line each."""
 
     model_config = SettingsConfigDict(
-        env_prefix="GITOPS_", extra="ignore", frozen=True, enable_decoding=False, populate_by_name=True
+        env_prefix="GITOPS_",
+        extra="ignore",
+        frozen=True,
+        enable_decoding=False,
+        populate_by_name=True,
+        env_ignore_empty=True,
     )
 
     state_dir: Path = Field(

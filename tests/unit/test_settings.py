@@ -103,3 +103,11 @@ def test_the_documentation_names_no_setting_that_is_not_there() -> None:
         "GITOPS_SECRET",
     }  # inside GRID_GITOPS_…, GITOPS_SECRET_*
     assert named <= known | aliases
+
+
+def test_an_empty_variable_is_one_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITOPS_STATE_DIR", "")
+    monkeypatch.setenv("GITOPS_REDIS_URL", "")
+    settings = load_settings()
+    assert settings.state_dir.is_absolute()
+    assert settings.redis_url is None

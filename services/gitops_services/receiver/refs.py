@@ -54,7 +54,7 @@ def watched_by(event: Event) -> list[str]:
     return [f"{key}#{ref}" for ref in refs for key in keys]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=16_384)  # five addresses a push: enough for the repositories of a large fleet in turn
 def keys_of(url: str) -> frozenset[str]:
     """Return the keys of an address; empty for one that could not be a target's."""
     try:

@@ -1,7 +1,7 @@
 -- ARGV: header, item, token, run, what (JSON), record fields and values… -> 1 recorded, 0 refused
 local item, token, run, what = ARGV[2], ARGV[3], ARGV[4], cjson.decode(ARGV[5])
 local key = item_key(item)
-local known = fields(key, 'token', 'run', 'claimed', 'requested', 'status_before', 'kind', 'pool', 'alerted', 'suspended', 'desired', 'last_hash')
+local known = fields(key, 'token', 'run', 'claimed', 'requested', 'status_before', 'kind', 'pool', 'alerted', 'suspended', 'desired', 'stale')
 local record = {}
 for index = 6, #ARGV, 2 do record[ARGV[index]] = ARGV[index + 1] end
 
@@ -19,8 +19,11 @@ redis.call('HSET', run_key(run), 'ended_at', int(NOW))
 local before = known.status_before or 'pending'
 local status = what.status or before
 drop_lease(item)
-redis.call('HSET', key, 'observed', known.claimed, 'last_run', run, 'last_run_state', record.state, 'reason', record.reason or '',
-  'message', record.message or '', 'last_run_at', int(NOW), 'status', status)
+redis.call('HSET', key, 'observed', known.claimed, 'last_run', run, 'last_run_state', record.state, 'last_run_at', int(NOW),
+  'status', status)
+if not known.stale then
+  redis.call('HSET', key, 'reason', record.reason or '', 'message', record.message or '')
+end
 if status ~= before then redis.call('HSET', key, 'status_since', int(NOW)) end
 if record.revision and record.revision ~= '' then redis.call('HSET', key, 'revision', record.revision, 'subject', record.subject or '', 'author', record.author or '') end
 if what.applied then

@@ -54,12 +54,16 @@ class Renewals:
             self._confirm(sent_at)
 
     def complete(self, ended: RunEnd) -> None:
-        """Offer the end of the run until the store takes or refuses it, or patience and lease both are over."""
-        until = max(self._confirmed_at + self._order.ttl_seconds, boottime() + self._order.patience_seconds)
+        """Offer the end of the run until the store takes or refuses it, or patience and lease both are over.
+
+        Who was asked to stop has no patience beyond the lease.
+        """
+        lease_ends_at = self._confirmed_at + self._order.ttl_seconds
+        until = max(lease_ends_at, boottime() + self._order.patience_seconds)
         pause = _FIRST_PAUSE_SECONDS
         while not self._offer(ended):
             self._board.supervisor_beat = boottime()
-            if boottime() + pause > until:
+            if boottime() + pause > (lease_ends_at if self._board.is_stop_asked else until):
                 self._complain("the store did not answer for too long, the run will count as lost", None)
                 return
             time.sleep(pause)

@@ -19,6 +19,7 @@ from gitops_reconciler import keys
 from gitops_reconciler.cli.client import Client, Server, path_of, read_up_file
 from gitops_reconciler.cli.demo.scratch import Scratch
 from gitops_reconciler.cli.exits import ServerUnreachableError
+from gitops_reconciler.clock import Deadline
 from gitops_reconciler.errors import ReconcileError
 from gitops_reconciler.layout import Layout
 from gitops_reconciler.processes import Child, popen
@@ -26,7 +27,7 @@ from gitops_reconciler.supervise.procfs import all_processes, environ_of, send, 
 
 _START_SECONDS = 90.0
 _END_SECONDS = 60.0
-_LEFTOVER_SECONDS = 15.0
+_LEFTOVER_SECONDS = 8.0
 _POLL_SECONDS = 0.1
 _TAIL_LINES = 40
 
@@ -129,8 +130,9 @@ def _end_what_is_left(root: Path) -> None:
         left = [one.identity for one in all_processes().values() if one.is_alive and mark in environ_of(one.pid)]
         for who in left:
             send(who, number)
+        patience = Deadline.after(_LEFTOVER_SECONDS)
         for who in left:
-            wait_for_end(who, _LEFTOVER_SECONDS)
+            wait_for_end(who, patience.remaining_seconds or 0.0)
 
 
 def _wait_for_url(layout: Layout, is_alive: Callable[[], bool]) -> str:
