@@ -1,4 +1,8 @@
-"""Where things lie in the state folder (DESIGN section 8); the only module that knows its paths."""
+"""Where things lie in the state folder (DESIGN section 8); the only module that knows its paths.
+
+No two targets share a path, and none lies below that of another. Names begin and end with a letter or digit, so an
+underscore there makes a path that no name can have.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +24,9 @@ def default_state_dir() -> Path:
 
 
 def _folder_of(target: str) -> str:
-    """Return the folder of a target: its short name in source `default`, else `source/name`."""
-    return target.removeprefix(f"{DEFAULT_SOURCE}/")
+    """Return the folder of a target: its short name in source `default`, else `_source/name`."""
+    source, slash, name = target.rpartition("/")
+    return name if not slash or source == DEFAULT_SOURCE else f"_{source}/{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,8 @@ class Layout:
 
     def home(self, target: str) -> Path:
         """Return what belongs to a target on this host and lies in no checkout: local Terraform state."""
-        return self.root / "targets" / _folder_of(target)
+        folder = _folder_of(target)
+        return self.root / "targets" / (f"{folder}_" if folder.endswith(".json") else folder)  # a record's name
 
     def record(self, target: str) -> Path:
         """Return the file store's record of a target."""

@@ -31,7 +31,7 @@ from gitops_reconciler.outcomes import Outcome
 from gitops_reconciler.processes import SubprocessRunner
 from gitops_reconciler.reconcile import Reconciler
 from gitops_reconciler.redaction import Redactor
-from gitops_reconciler.runs.body import LateBackend, tool_environment
+from gitops_reconciler.runs.parts import LateBackend, tool_environment
 from gitops_reconciler.secrets import ReferencedSecrets
 from gitops_reconciler.settings import Settings
 from gitops_reconciler.store.files import FileStore

@@ -53,6 +53,10 @@ class RunLogWriter:
 
 
 class _JsonFormatter(logging.Formatter):
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__()
+        self._redactor = redactor
+
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -63,32 +67,29 @@ class _JsonFormatter(logging.Formatter):
         entry.update({name: value for name, value in vars(record).items() if name not in _STANDARD})
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str, ensure_ascii=False)
+        plain = json.loads(json.dumps(entry, default=str))
+        return printable(json.dumps(self._redactor.value(plain), ensure_ascii=False))
 
 
 class _ConsoleFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        extras = " ".join(f"{name}={value}" for name, value in vars(record).items() if name not in _STANDARD)
-        line = f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():<7} {record.getMessage()}"
-        line = f"{line} {extras}" if extras else line
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
-
-
-class _RedactingFilter(logging.Filter):
-    """URLs lose their user-info in whatever is logged, also by libraries."""
-
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
         self._redactor = redactor
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = printable(self._redactor.text(record.getMessage())), ()
-        return True
+    def format(self, record: logging.LogRecord) -> str:
+        extras = " ".join(f"{name}={value}" for name, value in vars(record).items() if name not in _STANDARD)
+        line = f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():<7} {record.getMessage()}"
+        line = f"{line} {extras}" if extras else line
+        line = f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return printable(self._redactor.text(line))
 
 
 def set_up_logging(log_format: str, level: str, *, redactor: Redactor | None = None) -> None:
-    """Send the root logger to stderr, one event per line; `log_format` is `console` or `json`."""
+    """Send the root logger to stderr, one event per line; `log_format` is `console` or `json`.
+
+    Whatever is logged, also by libraries, is redacted as a whole: message, fields and traceback.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if log_format == "json" else _ConsoleFormatter())
-    handler.addFilter(_RedactingFilter(redactor or Redactor()))
+    formatter = _JsonFormatter if log_format == "json" else _ConsoleFormatter
+    handler.setFormatter(formatter(redactor or Redactor()))
     logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -103,6 +103,8 @@ class Outcome:
     """First line of the revision's commit message."""
     author: str = ""
     """Who made the revision, as its commit says."""
+    seen_revision: str = ""
+    """Full SHA that a sync looked at, also when nothing came of it."""
     revision: str = ""
     """Full SHA that was applied, or fetched and not applied; empty when the sync failed or there is no git."""
     counts: ChangeCounts | None = None
@@ -156,7 +158,7 @@ STATUS_OF_RUN_STATE: dict[RunState, TargetStatus | None] = {
     RunState.CHANGED: TargetStatus.READY,
     RunState.FAILED: TargetStatus.FAILED,
     RunState.SKIPPED: None,
-    RunState.ABORTED: TargetStatus.FAILED,
+    RunState.ABORTED: None,
     RunState.LOST: None,
     RunState.UNREACHABLE: TargetStatus.UNREACHABLE,
 }

@@ -77,7 +77,7 @@ def _forms(value: str) -> Iterable[str]:
     yield value
     yield stripped
     yield from (line.strip() for line in stripped.splitlines())
-    yield quote(stripped, safe="")
+    yield quote(stripped, safe="", errors="surrogateescape")
     yield json.dumps(stripped)[1:-1]
     if stripped:
         yield base64.b64encode(stripped.encode("utf-8", "surrogateescape")).decode()

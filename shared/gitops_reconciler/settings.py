@@ -16,6 +16,8 @@ from gitops_reconciler.layout import Layout, default_state_dir
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"^\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)\s*$")
 
+_LEASE_SLACK = timedelta(seconds=2)  # what a run's order leaves of the lease once an interrupted run is gone
+
 
 def parse_duration(text: object) -> timedelta:
     """Return `500ms`, `60s`, `10m`, `1h`, `3d` as a timedelta; a bare number is seconds.
@@ -121,6 +123,19 @@ class Settings(BaseSettings):
             message = (
                 f"GITOPS_LEASE_GRACE ({self.lease_grace.total_seconds():g}s) may be at most half of "
                 f"GITOPS_LEASE_TTL ({self.lease_ttl.total_seconds():g}s), or an interrupted run outlives its lease"
+            )
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _renewal_fits(self) -> Self:
+        window = self.lease_ttl - self.lease_grace - _LEASE_SLACK
+        if self.lease_renewal >= window:
+            message = (
+                f"GITOPS_LEASE_RENEWAL ({self.lease_renewal.total_seconds():g}s) must be shorter than "
+                f"{window.total_seconds():g}s: GITOPS_LEASE_TTL ({self.lease_ttl.total_seconds():g}s) less "
+                f"GITOPS_LEASE_GRACE ({self.lease_grace.total_seconds():g}s) and "
+                f"{_LEASE_SLACK.total_seconds():g}s of slack"
             )
             raise ValueError(message)
         return self

@@ -84,7 +84,6 @@ def register_source(store: RedisStore, work: Work, registration: SourceRegistrat
             f"remove it first (`gitops source remove {registration.name}`), its targets stay"
         )
         raise SpecError(message)
-    store.put_source(registration.name, registration.model_dump(mode="json"))
     item = keys.source_item(registration.name)
     spec = ItemSpec(
         item=item,
@@ -96,7 +95,9 @@ def register_source(store: RedisStore, work: Work, registration: SourceRegistrat
         deadline_seconds=_DEADLINE_SECONDS,
         facts={"url": registration.repo, "ref": registration.ref, "repo_path": registration.path},
     )
+    # In this order a crash never leaves a source that is known but that nothing will ever sync.
     work.register(spec, first_due_in_ms=registration.interval * 1000 or None)
+    store.put_source(registration.name, registration.model_dump(mode="json"))
     work.request([item], Cause(trigger=Trigger.MANUAL, actor="source registered"))
 
 
@@ -107,15 +108,24 @@ def remove_source(store: RedisStore, work: Work, name: str) -> bool:
 
 
 def seed_default(store: RedisStore, work: Work, settings: Settings) -> bool:
-    """Register the source `default` from the settings when a URL is set; settings seed it, later changes by API win."""
-    if settings.repo_url is None or DEFAULT_SOURCE in store.sources():
+    """Register the source `default` from the settings when a URL is set; settings seed it, later changes by API win.
+
+    One that is known but has no item (a registration that was cut off) is registered again as it is known.
+    """
+    known = store.sources().get(DEFAULT_SOURCE)
+    if known is not None:
+        if store.item(keys.source_item(DEFAULT_SOURCE)) is not None:
+            return False
+        registration = SourceRegistration.model_validate(known)
+    elif settings.repo_url is not None:
+        registration = SourceRegistration(
+            name=DEFAULT_SOURCE,
+            repo=settings.repo_url,
+            branch=settings.repo_branch,
+            path=settings.repo_path,
+            interval=settings.sync_interval_sec,
+        )
+    else:
         return False
-    registration = SourceRegistration(
-        name=DEFAULT_SOURCE,
-        repo=settings.repo_url,
-        branch=settings.repo_branch,
-        path=settings.repo_path,
-        interval=settings.sync_interval_sec,
-    )
     register_source(store, work, registration, settings)
     return True

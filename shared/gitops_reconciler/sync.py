@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,12 +21,13 @@ from gitops_reconciler.git.urls import repository_key
 from gitops_reconciler.manifests.documents import ResourceDocument, to_record
 from gitops_reconciler.manifests.problems import DocumentProblem
 from gitops_reconciler.manifests.tree import Tree, read_tree
-from gitops_reconciler.outcomes import NextAsk, Outcome, RunState, Trigger, Verb
+from gitops_reconciler.outcomes import NextAsk, Outcome, RunState, TargetStatus, Trigger, Verb
 from gitops_reconciler.sources import Allow, SourceRegistration, watched_refs
 from gitops_reconciler.store.redis import ItemView, RedisStore
-from gitops_reconciler.work.base import Cause, Guard, ItemSpec, Mark, Work
+from gitops_reconciler.work.base import Cause, Guard, ItemSpec, Mark, Suspension, Work
 
 _SHOWN_PROBLEMS = 10
+_ASKS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,10 @@ class SourceSync:
     clock: Clock
     log: RunLog
     defaults: TickDefaults
+    first_due_in_ms: Callable[[dict[str, Any]], int | None]
+    """When a new or changed schedule is due first; None: by hand and by push only."""
+    seen: list[str] = field(default_factory=list)
+    """The revision that this sync looked at, also when it then failed."""
 
     def run(self, order: SyncOrder) -> Outcome:
         """Read the tree at the remote's tip and bring the store up to it. Errors of git are raised."""
@@ -76,6 +81,7 @@ class SourceSync:
         repository = Repository(url=registration.repo, ref=registration.ref)
         self.log.phase("sync")
         revision = self.mirrors.fetch(repository, asked=order.asked, deadline=order.deadline)
+        self.seen.append(revision.sha)
         self.log.line(f"{repository.url} {repository.ref} at {revision.sha[:12]} {revision.subject}")
         made = self.mirrors.authorship(repository, revision.sha)
         if made is not None:
@@ -90,6 +96,7 @@ class SourceSync:
             cause=cause,
             guard=order.guard,
             defaults=self.defaults,
+            first_due_in_ms=self.first_due_in_ms,
         )
         changes, problems = writer.write(tree)
         for change in changes:
@@ -122,10 +129,11 @@ class _Writer:
     cause: Cause
     guard: Guard
     defaults: TickDefaults
+    first_due_in_ms: Callable[[dict[str, Any]], int | None]
 
     def write(self, tree: Tree) -> tuple[list[Change], list[DocumentProblem]]:
         mine = self.registration.name
-        known = {view.item: view for view in self.store.targets() if view.fields.get("source") == mine}
+        known = {view.item: view for view in self.store.targets_of(mine)}
         refused = [problem for document in tree.resources if (problem := self._refusal(document, known))]
         problems = [*tree.problems, *refused]
         frozen = tree.frozen | {problem.scope for problem in refused}
@@ -155,7 +163,7 @@ class _Writer:
         if tree.problems:  # one that can't be read now may be what a frozen target is made of
             shared = {**stored, **shared}
         if shared != stored:
-            self.store.put_tree_documents(self.registration.name, shared)
+            self._guarded(self.work.put_tree(self.registration.name, shared, guard=self.guard))
         return shared
 
     def _write_one(
@@ -164,31 +172,19 @@ class _Writer:
         item, path = document.target, document.origin.path
         spec = self._spec(document, shared)
         is_known = before is not None and all(before.fields.get(name) == value for name, value in spec.stored().items())
-        if is_known and before is not None and "stale" not in before.fields:
+        is_resumed = bool(document.suspend) and before is not None and "suspended" not in before.fields
+        if is_known and not is_resumed and before is not None and "stale" not in before.fields:
             return Change(verb=Verb.UNCHANGED, item=item, path=path)
-        self._guarded(self.work.register(spec, first_due_in_ms=_first_due(spec.schedule), guard=self.guard))
-        self._suspend_or_resume(document, before)
-        if before is None:
-            return Change(verb=Verb.CREATED, item=item, path=path)
-        if "stale" in before.fields:
-            self._guarded(self.work.mark(item, Mark.FRESH, actor=self.guard.item, guard=self.guard))
-            return Change(verb=Verb.CONFIGURED, item=item, path=path)
-        same = before.fields.get("document_hash") == spec.facts["document_hash"]
-        moved = same and before.fields.get("path") != path
-        return Change(verb=Verb.MOVED if moved else Verb.CONFIGURED, item=item, path=path)
-
-    def _suspend_or_resume(self, document: ResourceDocument, before: ItemView | None) -> None:
-        """Three-way: what the tree declares wins; what it never declared is the operators' to say."""
-        declared_before = before.fields.get("suspend", "") if before is not None else ""
-        is_suspended = before is not None and "suspended" in before.fields
-        mark = None
-        if document.suspend and not is_suspended:
-            mark = Mark.SUSPEND
-        elif is_suspended and (document.suspend is False or (document.suspend is None and declared_before == "1")):
-            mark = Mark.RESUME
-        if mark is not None:
-            reason = "declared in its document"
-            self._guarded(self.work.mark(document.target, mark, actor=self.guard.item, reason=reason, guard=self.guard))
+        verb = _verb(spec, before)
+        written = self.work.register(
+            spec,
+            first_due_in_ms=self.first_due_in_ms(spec.schedule),
+            guard=self.guard,
+            cause=None if verb is Verb.MOVED else self.cause,
+            suspend=_suspension(document, before, self.guard.item),
+        )
+        self._guarded(written)
+        return Change(verb=verb, item=item, path=path)
 
     def _spec(self, document: ResourceDocument, shared: dict[str, dict[str, Any]]) -> ItemSpec:
         own = Repository(url=self.registration.repo, ref=self.registration.ref)
@@ -235,22 +231,24 @@ class _Writer:
         return changes
 
     def _ask(self, changes: Sequence[Change], known: dict[str, ItemView]) -> None:
-        """Ask for what changed, and for what lies in this repository and has not been seen at this tip."""
+        """Ask for what lies in this repository and was not seen at this tip; what changed was asked for already."""
         tree_changed = any(change.verb is not Verb.UNCHANGED for change in changes)
-        asked = [
+        behind = [
             change.item
             for change in changes
-            if change.verb in {Verb.CREATED, Verb.CONFIGURED}
-            or (change.verb is not Verb.STALE and self._is_behind(known.get(change.item), tree_changed=tree_changed))
+            if change.verb in {Verb.UNCHANGED, Verb.MOVED}
+            and self._is_behind(known.get(change.item), tree_changed=tree_changed)
         ]
-        self.work.request(asked, self.cause)
+        for start in range(0, len(behind), _ASKS_AT_ONCE):
+            self.work.request(behind[start : start + _ASKS_AT_ONCE], self.cause)
 
     def _is_behind(self, view: ItemView | None, *, tree_changed: bool) -> bool:
         """Whether nobody will look at this tip for it: a run under way may have found its document too old for it."""
         if view is None or view.fields.get("in_source") != "1" or view.revision == self.revision.sha:
             return False
-        is_running = "token" in view.fields
-        return tree_changed if is_running else view.requested == view.observed
+        if "token" in view.fields:
+            return tree_changed
+        return view.requested == view.observed or view.fields.get("status") == TargetStatus.STALLED
 
     @staticmethod
     def _guarded(written: bool) -> None:  # noqa: FBT001  # the answer of a guarded write
@@ -283,8 +281,19 @@ def _trigger(order: SyncOrder) -> Trigger:
     return Trigger.WEBHOOK if Trigger.WEBHOOK in order.triggers else Trigger.SOURCE
 
 
-def _first_due(schedule: dict[str, Any]) -> int | None:
-    return round(float(schedule["interval"]) * 1000) if "interval" in schedule else None
+def _verb(spec: ItemSpec, before: ItemView | None) -> Verb:
+    if before is None:
+        return Verb.CREATED
+    is_same = before.fields.get("document_hash") == spec.facts["document_hash"] and "stale" not in before.fields
+    return Verb.MOVED if is_same and before.fields.get("path") != spec.facts["path"] else Verb.CONFIGURED
+
+
+def _suspension(document: ResourceDocument, before: ItemView | None, actor: str) -> Suspension | None:
+    """Three-way: what the tree declares wins; what it never declared is the operators' to say."""
+    wanted = document.suspend
+    if wanted is None and before is not None and before.fields.get("suspend") == "1":
+        wanted = False
+    return None if wanted is None else Suspension(wanted=wanted, actor=actor, reason="declared in its document")
 
 
 def _not_allowed(document: ResourceDocument, allow: Allow) -> DocumentProblem | None:

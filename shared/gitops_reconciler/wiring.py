@@ -8,24 +8,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.retry import Retry
 
+from gitops_reconciler.backends.registry import warm_up as warm_up_backends
 from gitops_reconciler.clock import Clock, SystemClock
 from gitops_reconciler.errors import SettingsError
-from gitops_reconciler.git.authorship import warm_up
+from gitops_reconciler.git.authorship import warm_up as warm_up_authorship
 from gitops_reconciler.git.credentials import load_credentials
 from gitops_reconciler.git.mirrors import GitMirrors
 from gitops_reconciler.layout import Layout
 from gitops_reconciler.logs import set_up_logging
 from gitops_reconciler.processes import Runner, SubprocessRunner
 from gitops_reconciler.redaction import Redactor
-from gitops_reconciler.runs.body import RunParts, run_order, tool_environment
+from gitops_reconciler.runs.body import run_order
 from gitops_reconciler.runs.launching import FleetRunner
 from gitops_reconciler.runs.lease import WorkLease
+from gitops_reconciler.runs.parts import RunParts, tool_environment
 from gitops_reconciler.secrets import ReferencedSecrets
 from gitops_reconciler.settings import Settings, load_settings
 from gitops_reconciler.store.redis import RedisStore
@@ -118,7 +120,8 @@ class FleetParts:
     def __init__(self, settings: Settings | None = None) -> None:
         """Read the settings of this process' environment."""
         self._settings = settings or load_settings()
-        warm_up()
+        warm_up_authorship()
+        warm_up_backends()
 
     def lease(self, order: Order) -> Lease:
         """Return the lease of an ordered run, on a connection of its own."""
@@ -167,8 +170,15 @@ def run_parts(settings: Settings, environ: Mapping[str, str]) -> RunParts:
 def _own_secrets(settings: Settings) -> list[str]:
     """Return the secrets that this process holds itself, so that no run can print them."""
     urls = [url.get_secret_value() for url in (settings.redis_url, settings.broker_url) if url is not None]
-    passwords = [password for url in urls if (password := urlsplit(url).password)]
+    passwords = [form for url in urls for form in _passwords_in(url)]
     return passwords if settings.token is None else [*passwords, settings.token.get_secret_value()]
+
+
+def _passwords_in(url: str) -> list[str]:
+    """Return the passwords of a store's URL, as written and as they are meant."""
+    parts = urlsplit(url)
+    queried = [item.partition("=")[2] for item in parts.query.split("&") if item.startswith("password=")]
+    return [form for written in (parts.password, *queried) if written for form in (written, unquote(written))]
 
 
 def fleet_runner(settings: Settings, waker: Waker | None = None, clock: Clock | None = None) -> FleetRunner:

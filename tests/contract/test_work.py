@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from gitops_reconciler.work.base import (
     Mark,
     Refusal,
     Renewal,
+    Suspension,
 )
 from gitops_reconciler.work.redis import RedisWork, WorkOptions
 
@@ -445,6 +447,7 @@ def test_a_write_behind_a_lost_lease_is_refused(work: RedisWork, client: TextRed
 def test_a_forgotten_item_leaves_no_key_behind(work: RedisWork, client: TextRedis) -> None:
     work.request([WEB], MANUAL)
     complete(work, claimed(work))
+    RedisStore(client).set_marker(WEB, "hash")
     work.forget(WEB)
     assert not [key for key in client.keys("*") if WEB in key]
     for index in (keys.DUE, keys.QUEUED, keys.LEASES, keys.ITEMS):
@@ -481,3 +484,176 @@ def test_a_separate_broker_is_sent_the_wakes_by_the_caller(client: TextRedis) ->
     work.request([WEB], MANUAL)
     assert sent == [(WEB, "custom")]
     assert messages(client) == []
+
+
+def test_a_claim_whose_answer_was_lost_may_be_made_again_by_the_same_run(work: RedisWork) -> None:
+    work.request([WEB], MANUAL)
+    run = run_id()
+    first = work.claim(WEB, run, ttl_ms=TTL_MS, holder="here")
+    again = work.claim(WEB, run, ttl_ms=TTL_MS, holder="here")
+    assert isinstance(first, Claim)
+    assert isinstance(again, Claim)
+    assert (again.token, again.generation, again.causes) == (first.token, first.generation, first.causes)
+
+
+def test_a_completion_that_is_sent_twice_is_taken_once_and_asks_for_nothing(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    client.delete("tick.custom")
+    assert complete(work, claim)
+    assert complete(work, claim)
+    assert messages(client) == []
+    assert client.hget(keys.item(WEB), "requested") == "1"
+
+
+def test_a_pool_without_workers_does_not_fill_its_queue(client: TextRedis) -> None:
+    work = RedisWork(client)
+    for number in range(30):
+        work.register(spec(f"default/t{number}"), first_due_in_ms=None)
+    work.request([f"default/t{number}" for number in range(30)], MANUAL)
+    for hour in range(1, 6):
+        for name in client.zrange(keys.QUEUED, 0, -1):
+            client.zadd(keys.QUEUED, {name: 1})
+            client.hset(keys.item(name), "queued_at", 1 + hour)
+        work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
+    assert len(messages(client)) == 30
+
+
+def test_a_message_lost_behind_others_is_sent_again(client: TextRedis) -> None:
+    work = RedisWork(client)
+    names = [f"default/t{number}" for number in range(5)]
+    for name in names:
+        work.register(spec(name), first_due_in_ms=None)
+    work.request(names, MANUAL)
+    client.lpop("tick.custom")
+    for name in names:
+        client.zadd(keys.QUEUED, {name: 1})
+        client.hset(keys.item(name), "queued_at", 1)
+    ran = set()
+    for _ in range(2 * len(names)):
+        work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
+        name = messages(client)[-1]
+        client.ltrim("tick.custom", 0, -2)
+        if isinstance(claim := work.claim(name, run_id(), ttl_ms=TTL_MS, holder="here"), Claim):
+            complete(work, claim)
+            ran.add(name)
+        for waiting in client.zrange(keys.QUEUED, 0, -1):
+            client.zadd(keys.QUEUED, {waiting: 1})
+        if ran == set(names):
+            break
+    assert ran == set(names)
+
+
+def test_ordinary_ends_do_not_push_an_alert_out_of_its_stream(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    complete(work, claimed(work), ended("failed", "failed", applied=False))
+    work.register(spec("default/other"), first_due_in_ms=None)
+    for _ in range(3):
+        work.request(["default/other"], MANUAL)
+        complete(work, claimed(work, "default/other"), ended("no_change"))
+    assert [fields["event"] for _, fields in client.xrange(keys.ALERTS)] == ["failed"]
+
+
+def test_a_paused_fleet_keeps_an_ask_whose_run_was_lost_meanwhile(work: RedisWork, client: TextRedis) -> None:
+    store = RedisStore(client)
+    work.request([WEB], MANUAL)
+    claimed(work)
+    expire_lease(client)
+    store.pause("the store was emptied")
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.PAUSED
+    store.resume_fleet()
+    client.delete("tick.custom")
+    work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
+    assert messages(client) == [WEB]
+
+
+def test_a_message_in_the_queue_of_another_pool_starts_nothing_there(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    work.register(spec(WEB, pool="prod"), first_due_in_ms=None)
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here", pools=("custom",)) is Refusal.ELSEWHERE
+    assert messages(client, "prod") == [WEB]
+    assert isinstance(work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="there", pools=("prod",)), Claim)
+
+
+def test_a_destroyed_target_is_not_destroyed_again_by_pushes_and_syncs(work: RedisWork, client: TextRedis) -> None:
+    work.mark(WEB, Mark.ABSENT, actor="ann")
+    done = ended("changed", "destroyed", next_ask=NextAsk.NEVER, due_in_ms=None, applied=False)
+    complete(work, claimed(work), done)
+    client.delete("tick.custom")
+    assert work.request([WEB], Cause(trigger=Trigger.WEBHOOK))[0].answer is Answer.DESTROYED
+    assert messages(client) == []
+    assert work.request([WEB], MANUAL)[0].answer is Answer.QUEUED
+
+
+def test_a_destroy_that_ends_early_is_tried_again(work: RedisWork, client: TextRedis) -> None:
+    work.mark(WEB, Mark.ABSENT, actor="ann")
+    complete(work, claimed(work), ended("failed", "failed", next_ask=NextAsk.BACKOFF, due_in_ms=600_000, applied=False))
+    assert client.zscore(keys.DUE, WEB) is not None
+
+
+def test_a_target_that_goes_stale_while_it_runs_is_not_run_again(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    work.request([WEB], MANUAL)
+    client.delete("tick.custom")
+    work.mark(WEB, Mark.STALE, actor="source:default", reason="gone")
+    complete(work, claim)
+    assert messages(client) == []
+    assert client.zscore(keys.DUE, WEB) is None
+    assert client.hget(keys.item(WEB), "message") == "gone"
+
+
+def test_who_asked_is_not_pushed_out_by_retries(work: RedisWork) -> None:
+    work.request([WEB], Cause(trigger=Trigger.WEBHOOK, actor="github"))
+    for _ in range(30):
+        complete(work, claimed(work), ended("skipped", None, next_ask=NextAsk.BACKOFF, applied=False))
+        work.request([WEB], Cause(trigger=Trigger.RETRY))
+    assert Cause(trigger=Trigger.WEBHOOK, actor="github") in claimed(work).causes
+
+
+def test_a_document_and_its_suspension_are_one_step(work: RedisWork, client: TextRedis) -> None:
+    declared = Suspension(wanted=True, actor="source:default", reason="declared in its document")
+    work.register(spec("default/new"), first_due_in_ms=1000, cause=MANUAL, suspend=declared)
+    assert messages(client) == []
+    assert client.zscore(keys.DUE, "default/new") is None
+    work.register(
+        spec("default/new"), first_due_in_ms=1000, cause=MANUAL, suspend=dataclasses.replace(declared, wanted=False)
+    )
+    assert messages(client) == ["default/new"]
+
+
+def test_a_stale_target_that_is_registered_again_is_fresh_and_due(work: RedisWork, client: TextRedis) -> None:
+    work.mark(WEB, Mark.STALE, actor="source:default", reason="gone")
+    work.register(spec(WEB), first_due_in_ms=5000)
+    view = RedisStore(client).item(WEB)
+    assert view is not None
+    assert view.status == "pending"
+    assert view.due_at is not None
+
+
+def test_a_name_that_comes_back_does_not_run_beside_its_old_run(work: RedisWork) -> None:
+    work.request([WEB], MANUAL)
+    claimed(work)
+    work.forget(WEB)
+    work.register(spec(WEB), first_due_in_ms=None)
+    work.request([WEB], MANUAL)
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.BUSY
+
+
+def test_an_index_entry_without_its_lease_does_not_stop_the_sweeps(work: RedisWork, client: TextRedis) -> None:
+    client.zadd(keys.LEASES, {WEB: 1})
+    work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
+    assert client.zscore(keys.LEASES, WEB) is None
+
+
+def test_a_separate_broker_is_woken_after_ever_longer_waits(client: TextRedis) -> None:
+    sent: list[tuple[str, str]] = []
+    work = RedisWork(client, options=WorkOptions(pushes=False), waker=sent.extend)
+    work.register(spec(WEB), first_due_in_ms=None)
+    work.request([WEB], MANUAL)
+    seconds, _ = client.time()
+    for waited in (5, 25, 25, 45, 45):
+        client.zadd(keys.QUEUED, {WEB: 1})
+        client.hset(keys.item(WEB), "queued_at", (seconds - waited) * 1000)
+        work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
+    assert len(sent) == 3

@@ -134,7 +134,7 @@ class TestTick:
         assert response.json() == {"target": "default/web", "generation": 1, "answer": "queued"}
         assert faces.http.post("/api/v1/targets/default/web/tick").json()["answer"] == "coalesced"
         claim = faces.claimed("default/web")
-        assert [cause.trigger for cause in claim.causes] == ["manual", "manual"]
+        assert [cause.trigger for cause in claim.causes] == ["manual"]
         assert claim.causes[0].actor == "local"
         assert faces.http.post("/api/v1/targets/web/tick").json() == {
             "target": "default/web",

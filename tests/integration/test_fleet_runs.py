@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -15,10 +16,10 @@ from gitops_reconciler.outcomes import Trigger
 from gitops_reconciler.redis_text import TextRedis
 from gitops_reconciler.runs.launching import FleetRunner
 from gitops_reconciler.settings import Settings, load_settings
-from gitops_reconciler.sources import SourceRegistration, register_source
+from gitops_reconciler.sources import SourceRegistration, register_source, remove_source
 from gitops_reconciler.store.redis import ItemView, RedisStore, RunView
 from gitops_reconciler.wiring import Fleet, fleet_runner
-from gitops_reconciler.work.base import Cause, Mark
+from gitops_reconciler.work.base import Cause, Claim, Mark
 from tests.support.git_repos import GitUpstream, MakeUpstream
 
 SOURCE = "source:default"
@@ -351,3 +352,71 @@ def test_a_missing_tool_fails_its_own_target_by_name_and_no_other(
     assert "terraform" in net.message
     assert scene.view("web").status == "ready"
     assert [event for event, item in scene.events() if item == "default/net"] == ["failed"]
+
+
+def test_a_source_that_cannot_be_synced_does_not_stop_the_healing_of_its_targets(scene: Scene) -> None:
+    scene.drain()
+    scene.push({"gitops/web.yaml": None, "gitops/kind.yaml": None, "gitops/gitops.yaml": None, "README.md": "hello"})
+    scene.sync()
+    (scene.notes / "web").write_text("vandal")
+    scene.ask("default/web", Trigger.SCHEDULE)
+    (run,) = scene.drain()
+    assert run.state == "changed"
+    assert (scene.notes / "web").read_text() == "one"
+
+
+def test_the_targets_of_a_removed_source_stay_and_are_kept_converged(scene: Scene) -> None:
+    scene.drain()
+    assert remove_source(scene.store, scene.fleet.work, "default")
+    (scene.notes / "web").write_text("vandal")
+    scene.ask("default/web")
+    scene.drain()
+    assert (scene.notes / "web").read_text() == "one"
+
+
+def test_a_destroy_uses_what_was_applied_last_also_when_it_left_the_tree(scene: Scene) -> None:
+    scene.push({"gitops/b/gitops.yaml": "app: b\n", "gitops/b/keep.yaml": KIND.replace("kind: note", "kind: other")})
+    scene.drain()
+    scene.push({"gitops/web.yaml": None, "gitops/kind.yaml": None})
+    scene.sync()
+    assert scene.view("web").status == "stale"
+    scene.fleet.work.mark("default/web", Mark.ABSENT, actor="ann")
+    (run,) = scene.drain()
+    assert (run.state, run.fields["reason"]) == ("changed", "Destroyed")
+    assert not (scene.notes / "web").exists()
+
+
+def test_what_was_never_applied_is_destroyed_by_doing_nothing(scene: Scene) -> None:
+    scene.push({"gitops/api.yaml": scene.note("api", "broken")})
+    scene.drain()
+    scene.fleet.work.mark("default/api", Mark.ABSENT, actor="ann")
+    (run,) = scene.drain()
+    assert (run.state, run.fields["reason"]) == ("no_change", "Destroyed")
+    assert scene.view("api").status == "destroyed"
+
+
+def test_a_target_that_stalled_by_losses_wakes_up_with_a_new_revision(scene: Scene) -> None:
+    scene.drain()
+    scene.ask("default/web", Trigger.SCHEDULE)
+    for _ in range(3):
+        claim = scene.fleet.work.claim("default/web", uuid4().hex, ttl_ms=60_000, holder="test")
+        assert isinstance(claim, Claim)
+        scene.fleet.client.delete(keys.lease("default/web"))
+        scene.fleet.client.zadd(keys.LEASES, {"default/web": 1})
+        scene.fleet.work.sweep(limit=10, rewake_after_ms=10_000, ttl_ms=60_000)
+    assert scene.view("web").status == "stalled"
+    sha = scene.push({"README.md": "hello"})
+    scene.sync()
+    view = scene.view("web")
+    assert (view.status, view.applied_revision) == ("ready", sha)
+
+
+def test_a_tree_that_reaches_out_of_itself_stalls_at_its_revision(scene: Scene) -> None:
+    scene.drain()
+    (scene.upstream.work / "escape").symlink_to("/etc")
+    sha = scene.push({"README.md": "hello"})
+    scene.sync()
+    assert (scene.view("web").status, scene.view("web").revision) == ("stalled", sha)
+    scene.ask("default/web", Trigger.SCHEDULE)
+    (run,) = scene.drain()
+    assert run.fields["reason"] == "Stalled"

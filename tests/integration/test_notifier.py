@@ -46,7 +46,7 @@ def client(request: pytest.FixtureRequest, redis_url: str, redis_client: Redis) 
 
 
 def happen(client: TextRedis, event: str, item: str = "default/web") -> str:
-    return client.xadd(keys.EVENTS, {"event": event, "item": item, "at": "1795972200342", "kind": "x"})
+    return client.xadd(keys.ALERTS, {"event": event, "item": item, "at": "1795972200342", "kind": "x"})
 
 
 def notifier(client: TextRedis, **channels: Any) -> Notifier:
@@ -56,7 +56,7 @@ def notifier(client: TextRedis, **channels: Any) -> Notifier:
 
 
 def pending(client: TextRedis, channel: str) -> int:
-    return int(client.xpending(keys.EVENTS, keys.notifier_group(channel))["pending"])
+    return int(client.xpending(keys.ALERTS, keys.notifier_group(channel))["pending"])
 
 
 def age(client: TextRedis, channel: str, entry: str, *, attempts: int) -> None:
@@ -64,7 +64,7 @@ def age(client: TextRedis, channel: str, entry: str, *, attempts: int) -> None:
     command: Any = client
     group = keys.notifier_group(channel)
     command.execute_command(
-        "XCLAIM", keys.EVENTS, group, "notifier", 0, entry, "IDLE", 86_400_000, "RETRYCOUNT", attempts, "JUSTID"
+        "XCLAIM", keys.ALERTS, group, "notifier", 0, entry, "IDLE", 86_400_000, "RETRYCOUNT", attempts, "JUSTID"
     )
 
 
@@ -194,7 +194,7 @@ def test_an_alert_that_was_trimmed_while_it_waited_holds_up_nothing(client: Text
     lost = happen(client, "failed")
     sender.drain()
     command: Any = client
-    command.xtrim(keys.EVENTS, maxlen=0, approximate=False)
+    command.xtrim(keys.ALERTS, maxlen=0, approximate=False)
     age(client, "chat", lost, attempts=1)
     chat.error = None
     happen(client, "recovered")
@@ -214,10 +214,10 @@ def test_a_drain_returns_at_once_while_somebody_else_drains(client: TextRedis) -
 def test_a_lost_message_is_noticed_when_an_event_was_not_read_for_five_seconds(client: TextRedis) -> None:
     notifier(client, chat=Channel())
     command: Any = client
-    command.delete(keys.EVENTS)
-    command.xgroup_create(keys.EVENTS, keys.notifier_group("chat"), id="0", mkstream=True)
+    command.delete(keys.ALERTS)
+    command.xgroup_create(keys.ALERTS, keys.notifier_group("chat"), id="0", mkstream=True)
     assert not needs_wake(client, ["chat"])
-    command.xadd(keys.EVENTS, {"event": "failed", "item": "default/web", "at": "1"}, id=OLD)
+    command.xadd(keys.ALERTS, {"event": "failed", "item": "default/web", "at": "1"}, id=OLD)
     assert needs_wake(client, ["chat"])
     assert not needs_wake(client, ["no such channel"])
 

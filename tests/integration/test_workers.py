@@ -124,7 +124,7 @@ def test_a_failure_is_told_in_the_log_once_when_there_is_no_channel(roles: Roles
     group = keys.notifier_group("log")
 
     def all_read() -> bool:
-        (row,) = client.xinfo_groups(keys.EVENTS)
+        (row,) = client.xinfo_groups(keys.ALERTS)
         return bool((row["name"], row["lag"], row["pending"]) == (group, 0, 0))
 
     assert eventually(all_read)
@@ -197,7 +197,7 @@ def test_beat_drops_workers_that_were_silent_for_a_minute(roles: Roles, client: 
 
 def test_beat_wakes_the_notifier_whose_message_was_lost(roles: Roles, client: TextRedis) -> None:
     worker = start_worker(roles, client)
-    client.xadd(keys.EVENTS, {"event": "failed", "item": "default/web", "message": "unheard", "at": "1"})
+    client.xadd(keys.ALERTS, {"event": "failed", "item": "default/web", "message": "unheard", "at": "1"})
     roles.start("gitops_workers", "beat")
     assert eventually(lambda: "default/web failed: unheard" in worker.text(), within=START_SECONDS), worker.text()
 

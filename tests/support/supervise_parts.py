@@ -41,6 +41,8 @@ class FolderLease:
         with (self._folder / "offers").open("a") as file:
             file.write("!")
         answer = self._answer("complete")
+        if answer == "broken" or (answer == "broken by a result" and ended.result is not None):
+            raise ValueError("the lease has a bug")
         draft = self._folder / "end.draft"
         draft.write_text(json.dumps(asdict(ended)))
         draft.rename(self._folder / "end")
@@ -109,8 +111,8 @@ def _say(order: Order, lock_fd: int) -> dict[str, Any]:
     }
 
 
-def _raise(_order: Order, _lock_fd: int) -> dict[str, Any]:
-    raise ValueError("the body is broken")
+def _raise(order: Order, _lock_fd: int) -> dict[str, Any]:
+    raise ValueError(order.payload.get("text", "the body is broken"))
 
 
 def _leave_stragglers(order: Order, _lock_fd: int) -> dict[str, Any]:
@@ -137,6 +139,11 @@ def _half_a_line_and_die(_order: Order, _lock_fd: int) -> dict[str, Any]:
 
 def _line_without_newline(_order: Order, _lock_fd: int) -> dict[str, Any]:
     os.write(_result_pipe(), b'{"whole": 1}')
+    os._exit(0)
+
+
+def _nested(_order: Order, _lock_fd: int) -> dict[str, Any]:
+    os.write(_result_pipe(), b'{"a":' * 20_000 + b"1" + b"}" * 20_000 + b"\n")
     os._exit(0)
 
 
@@ -204,6 +211,7 @@ BODIES: dict[str, Callable[[Order, int], dict[str, Any]]] = {
     "stragglers": _leave_stragglers,
     "half a line, then SIGKILL": _half_a_line_and_die,
     "no newline": _line_without_newline,
+    "nested": _nested,
     "exit 7": _exit_with_seven,
     "two lines": _two_lines,
     "no object": _no_object,

@@ -7,9 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gitops_reconciler.errors import SettingsError
+from gitops_reconciler.errors import SettingsError, SpecError
 from gitops_reconciler.settings import Settings, load_settings, parse_duration
+from gitops_reconciler.supervise.order import Order
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -61,6 +64,48 @@ def test_a_grace_that_outlives_the_lease_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("GITOPS_LEASE_GRACE", "31s")
     with pytest.raises(SettingsError, match=r"GITOPS_LEASE_GRACE \(31s\) may be at most half of GITOPS_LEASE_TTL"):
         load_settings()
+
+
+@pytest.mark.parametrize(
+    ("ttl", "grace", "renewal"), [("20s", "10s", "10s"), ("60s", "25s", "40s"), ("60s", "25s", "33s")]
+)
+def test_renewals_that_come_too_late_stop_the_start_and_not_each_run(
+    ttl: str, grace: str, renewal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"TTL": ttl, "GRACE": grace, "RENEWAL": renewal}.items():
+        monkeypatch.setenv(f"GITOPS_LEASE_{name}", value)
+    named = rf"GITOPS_LEASE_RENEWAL \({renewal}\).*GITOPS_LEASE_TTL \({ttl}\).*GITOPS_LEASE_GRACE \({grace}\)"
+    with pytest.raises(SettingsError, match=named):
+        load_settings()
+
+
+@given(ttl=st.integers(1, 90), grace=st.integers(0, 45), renewal=st.integers(1, 60))
+def test_an_order_takes_the_times_that_the_settings_took(ttl: int, grace: int, renewal: int) -> None:
+    try:
+        load_settings(lease_ttl=ttl, lease_grace=grace, lease_renewal=renewal)
+    except SettingsError:
+        with pytest.raises(SpecError):
+            order_with(ttl, grace, renewal)
+    else:
+        order_with(ttl, grace, renewal)
+
+
+def order_with(ttl: int, grace: int, renewal: int) -> Order:
+    return Order(
+        run="a" * 32,
+        item="default/web",
+        kind="note",
+        token=1,
+        generation=1,
+        ttl_seconds=ttl,
+        grace_seconds=grace,
+        renewal_seconds=renewal,
+        deadline_seconds=60,
+        claimed_at=0,
+        lock="",
+        leftover="",
+        log="",
+    )
 
 
 def test_every_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,6 +132,7 @@ def _broker(settings: Settings) -> Mapping[str, Any]:
             "health_check_interval": _SOCKET_SECONDS,
             "visibility_timeout": 86400,
             "client_name": "gitops-worker",
+            "priority_steps": [0],  # messages have no priority: one list a queue, not four
         },
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,

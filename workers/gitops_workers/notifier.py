@@ -118,7 +118,7 @@ class ChannelQueue:
     def create(self, start: str) -> None:
         """Make the group where it does not exist: `$` begins with what comes, `0` with what is kept."""
         try:
-            self.client.xgroup_create(keys.EVENTS, self.group, id=start, mkstream=True)
+            self.client.xgroup_create(keys.ALERTS, self.group, id=start, mkstream=True)
         except ResponseError as error:
             if not str(error).startswith("BUSYGROUP"):
                 raise
@@ -153,7 +153,7 @@ class ChannelQueue:
         while head := _head(self.client, self.group):
             if not (works or head.is_due):
                 return False
-            claimed = self.client.xclaim(keys.EVENTS, self.group, _CONSUMER, 0, [head.id])
+            claimed = self.client.xclaim(keys.ALERTS, self.group, _CONSUMER, 0, [head.id])
             fields: Fields = next((found for _, found in claimed if found), {})  # trimmed meanwhile: nothing to send
             works = self._send(head.id, fields, attempts=head.attempts + 1)
             if not works:
@@ -165,10 +165,10 @@ class ChannelQueue:
         return True
 
     def _read(self) -> Sequence[tuple[str, Fields]]:
-        answer: Any = self.client.xreadgroup(self.group, _CONSUMER, {keys.EVENTS: ">"}, count=_BATCH)
+        answer: Any = self.client.xreadgroup(self.group, _CONSUMER, {keys.ALERTS: ">"}, count=_BATCH)
         if not answer:
             return []
-        entries: Any = answer[keys.EVENTS] if isinstance(answer, dict) else answer[0][1]
+        entries: Any = answer[keys.ALERTS] if isinstance(answer, dict) else answer[0][1]
         is_nested = bool(entries) and isinstance(entries[0][0], list | tuple)  # so in RESP3
         found: Sequence[tuple[str, Fields]] = entries[0] if is_nested else entries
         return found
@@ -186,7 +186,7 @@ class ChannelQueue:
                     _log.warning("alert not delivered: %s", error, extra={"target": alert.target, **again})
                     return False
                 self._bury(alert, error, attempts)
-        self.client.xack(keys.EVENTS, self.group, entry)
+        self.client.xack(keys.ALERTS, self.group, entry)
         return True
 
     def _bury(self, alert: Alert, error: DeliveryError, attempts: int) -> None:
@@ -214,7 +214,7 @@ class _Head:
 
 
 def _head(client: TextRedis, group: str) -> _Head | None:
-    pending = client.xpending_range(keys.EVENTS, group, "-", "+", 1)
+    pending = client.xpending_range(keys.ALERTS, group, "-", "+", 1)
     if not pending:
         return None
     oldest = pending[0]
@@ -226,7 +226,7 @@ def has_unread(client: TextRedis, group: str, *, older_than_ms: int = 0) -> bool
     last = next((row["last-delivered-id"] for row in _groups(client) if row["name"] == group), None)
     if last is None:
         return False
-    following = client.xrange(keys.EVENTS, min=f"({last}", count=1)
+    following = client.xrange(keys.ALERTS, min=f"({last}", count=1)
     if not following:
         return False
     seconds, micros = client.time()
@@ -246,9 +246,9 @@ def needs_wake(client: TextRedis, channels: Iterable[str]) -> bool:
 
 
 def _groups(client: TextRedis) -> list[dict[str, Any]]:
-    if not client.exists(keys.EVENTS):
+    if not client.exists(keys.ALERTS):
         return []
-    return list(client.xinfo_groups(keys.EVENTS))
+    return list(client.xinfo_groups(keys.ALERTS))
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class Asked(BaseModel):
     generation: int = Field(
         description="Reached by the target's `observed` once a run that started after this ask has ended"
     )
-    answer: str = Field(description="queued, coalesced, deferred, suspended or stale")
+    answer: str = Field(description="queued, coalesced, deferred, suspended, stale or destroyed")
 
 
 class TargetRoutes:

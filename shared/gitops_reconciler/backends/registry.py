@@ -74,6 +74,12 @@ def known_kinds() -> tuple[str, ...]:
     return (*KINDS, *sorted(point.name for point in entry_points(group=GROUP) if point.name not in _CONFIGS))
 
 
+def warm_up() -> None:
+    """Load the backends before processes are forked that will need one of them."""
+    for place in _BUILT.values():
+        import_module(place.partition(":")[0])
+
+
 def _builder_of(config: object) -> Builder:
     kind = str(getattr(config, "kind", ""))
     if kind in _CONFIGS and isinstance(config, _CONFIGS[kind]):

@@ -1,23 +1,48 @@
--- ARGV: header, item, run, ttl ms, holder, kept runs, kept seconds -> refusal text or the claim's fields
+-- ARGV: header, item, run, ttl ms, holder, kept runs, kept seconds, pools served (JSON, '' = all) -> refusal text or the
+-- claim's fields
 local item, run, ttl = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local known = fields(item_key(item), 'kind', 'pool', 'requested', 'observed', 'suspended', 'token', 'fence', 'desired',
-  'repository', 'schedule', 'deadline_seconds', 'early_ends', 'status', 'queued_at', 'stale', 'stalled_at')
+  'repository', 'schedule', 'deadline_seconds', 'early_ends', 'status', 'queued_at', 'stale', 'stalled_at', 'run', 'claimed')
 if not known.kind then return answer('unknown') end
-if redis.call('EXISTS', lease_key(item)) == 1 then return answer('busy') end
+
+local function claimed(token, generation, causes)
+  local asked = '0'
+  if known.repository and known.repository ~= '' then asked = redis.call('HGET', P .. 'asks', known.repository) or '0' end
+  return answer({token = token, generation = generation, kind = known.kind, pool = known.pool,
+    desired = known.desired or 'present', causes = causes, asked = asked, epoch = redis.call('GET', P .. 'epoch') or '',
+    early_ends = known.early_ends or '0', schedule = known.schedule or '{}',
+    deadline_seconds = known.deadline_seconds or '3600', stalled_at = known.stalled_at or ''})
+end
+
+if redis.call('EXISTS', lease_key(item)) == 1 then
+  if known.run == run then -- its own claim, whose answer was lost on the way
+    return claimed(known.token, known.claimed, redis.call('HGET', run_key(run), 'causes') or '[]')
+  end
+  return answer('busy')
+end
+if redis.call('EXISTS', P .. 'paused') == 1 then return answer('paused') end
+if ARGV[8] ~= '' then -- credentials follow pools: a message that lies in another pool's queue starts nothing here
+  local is_served = false
+  for _, pool in ipairs(cjson.decode(ARGV[8])) do is_served = is_served or pool == known.pool end
+  if not is_served then
+    if redis.call('ZSCORE', P .. 'queued', item) then wake(item, known.pool) end
+    return answer('elsewhere')
+  end
+end
 if known.token then
   if in_gap() then return answer('gap') end
   if mark_lost(item) == 'stalled' then
-    redis.call('ZREM', P .. 'queued', item)
+    unqueue(item)
     return answer('nothing to do')
   end
   remember_cause(item, {trigger = 'retry', actor = 'lost'})
   known.status = redis.call('HGET', item_key(item), 'status')
 end
-if redis.call('EXISTS', P .. 'paused') == 1 then return answer('paused') end
-redis.call('ZREM', P .. 'queued', item)
-redis.call('HDEL', item_key(item), 'queued_at')
-if known.suspended then return answer('suspended') end
-if known.stale and known.desired ~= 'absent' then return answer('stale') end
+local is_asked = redis.call('ZSCORE', P .. 'queued', item)
+unqueue(item)
+local why_not = hindrance(known)
+if why_not == 'destroyed' and is_asked then why_not = nil end
+if why_not then return answer(why_not) end
 if tonumber(known.requested or '0') <= tonumber(known.observed or '0') then return answer('nothing to do') end
 local token = int(math.max(tonumber(known.fence or '0') + 1, US))
 local causes = redis.call('LRANGE', causes_key(item), 0, -1)
@@ -37,9 +62,4 @@ for _, old in ipairs(gone) do
   redis.call('DEL', run_key(old))
   redis.call('ZREM', runs_key(item), old)
 end
-local asked = '0'
-if known.repository and known.repository ~= '' then asked = redis.call('HGET', P .. 'asks', known.repository) or '0' end
-return answer({token = token, generation = known.requested, kind = known.kind, pool = known.pool,
-  desired = known.desired or 'present', causes = '[' .. table.concat(causes, ',') .. ']', asked = asked,
-  epoch = redis.call('GET', P .. 'epoch') or '', early_ends = known.early_ends or '0', schedule = known.schedule or '{}',
-  deadline_seconds = known.deadline_seconds or '3600', stalled_at = known.stalled_at or ''})
+return claimed(token, known.requested, '[' .. table.concat(causes, ',') .. ']')

@@ -1,13 +1,15 @@
 -- ARGV: header, item, token, run, what (JSON), record fields and values… -> 1 recorded, 0 refused
 local item, token, run, what = ARGV[2], ARGV[3], ARGV[4], cjson.decode(ARGV[5])
 local key = item_key(item)
-local known = fields(key, 'token', 'run', 'claimed', 'requested', 'status_before', 'kind', 'pool', 'alerted', 'suspended', 'desired', 'stale')
+local known = fields(key, 'token', 'run', 'claimed', 'requested', 'status_before', 'kind', 'pool', 'alerted', 'suspended', 'desired', 'stale', 'source')
 local record = {}
 for index = 6, #ARGV, 2 do record[ARGV[index]] = ARGV[index + 1] end
 
 if known.token ~= token or known.run ~= run then
   -- A dead token fills in its own run record at most, and its writer may have done anything: look again.
-  if redis.call('HGET', run_key(run), 'token') == token then
+  local mine = fields(run_key(run), 'token', 'state', 'ended_at')
+  if mine.token == token and mine.ended_at and mine.state ~= 'lost' then return answer(1) end -- taken before, unheard
+  if mine.token == token then
     redis.call('HSET', run_key(run), 'late_state', record.state or '', 'late_message', record.message or '', 'late_log', record.log or '')
     ask(item, {trigger = 'retry', actor = 'late run'})
   end
@@ -25,6 +27,7 @@ if not known.stale then
   redis.call('HSET', key, 'reason', record.reason or '', 'message', record.message or '')
 end
 if status ~= before then redis.call('HSET', key, 'status_since', int(NOW)) end
+if record.seen_revision and record.seen_revision ~= '' then redis.call('HSET', key, 'seen_revision', record.seen_revision) end
 if record.revision and record.revision ~= '' then redis.call('HSET', key, 'revision', record.revision, 'subject', record.subject or '', 'author', record.author or '') end
 if what.applied then
   redis.call('HSET', key, 'applied_revision', record.revision or '', 'applied_at', int(NOW), 'applied_result', record.state,
@@ -32,7 +35,11 @@ if what.applied then
   -- what a destroy will need, should the document change or leave meanwhile
   local stored = fields(key, 'document', 'document_hash')
   if stored.document and stored.document_hash == record.document_hash then
-    redis.call('HSET', key, 'applied_document', stored.document)
+    local tree, at = P .. 'tree:' .. (known.source or ''), fields(key, 'url', 'ref')
+    local config = cjson.decode(stored.document).provider_config
+    redis.call('HSET', key, 'applied_document', stored.document, 'applied_url', at.url or '', 'applied_ref', at.ref or '',
+      'applied_manifest', redis.call('HGET', tree, 'manifest/' .. known.kind) or '',
+      'applied_provider_config', redis.call('HGET', tree, 'providerconfig/' .. known.kind .. '/' .. tostring(config)) or '')
   end
 end
 if what.next_ask == 'stalled' then
@@ -53,17 +60,18 @@ if record.state == 'skipped' then -- who asked is still waiting for an answer
   local causes = cjson.decode(redis.call('HGET', run_key(run), 'causes') or '[]')
   for _, cause in ipairs(causes) do remember_cause(item, cause) end
 end
-if due and not known.suspended and (known.desired or 'present') == 'present' then redis.call('ZADD', P .. 'due', int(due), item)
-else redis.call('ZREM', P .. 'due', item) end
+known.status = status
+if known.desired == 'absent' and what.next_ask ~= 'backoff' then due = nil end
+if due and not hindrance(known) then redis.call('ZADD', P .. 'due', int(due), item) else redis.call('ZREM', P .. 'due', item) end
 
 -- Transitions, on a state that only ends of runs change: one event when it breaks, one when it is well again.
 local about = {run = run, kind = known.kind, revision = record.revision or '', reason = record.reason or '', message = record.message or '',
   state = record.state, status = status, token = token}
 local bad = status == 'failed' or status == 'unreachable' or status == 'stalled'
-if bad and what.status and known.alerted ~= status then
+if bad and what.status and (not known.alerted or (status == 'stalled' and known.alerted ~= 'stalled')) then
   redis.call('HSET', key, 'alerted', status)
   event(status, item, about)
-elseif status == 'ready' and known.alerted then
+elseif (status == 'ready' or status == 'destroyed') and known.alerted then
   redis.call('HDEL', key, 'alerted')
   event('recovered', item, about)
 end
@@ -71,5 +79,5 @@ if record.state == 'changed' then event('changed', item, about) end
 if status == 'destroyed' then event('destroyed', item, about) end
 event('ended', item, about)
 
-if tonumber(known.requested) > tonumber(known.claimed) and not known.suspended then wake(item, known.pool) end
+if tonumber(known.requested) > tonumber(known.claimed) and not hindrance(known) then wake(item, known.pool) end
 return answer(1)

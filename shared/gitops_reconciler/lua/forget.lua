@@ -3,7 +3,9 @@ local item = ARGV[2]
 local known = fields(item_key(item), 'kind', 'refs')
 if not known.kind then return answer(0) end
 for _, ref in ipairs(cjson.decode(known.refs or '[]')) do redis.call('SREM', P .. 'watch:' .. ref, item) end
-for _, index in ipairs({'due', 'queued', 'leases', 'items'}) do redis.call('ZREM', P .. index, item) end
+unqueue(item)
+for _, index in ipairs({'due', 'leases', 'items'}) do redis.call('ZREM', P .. index, item) end
 for _, run in ipairs(redis.call('ZRANGE', runs_key(item), 0, -1)) do redis.call('DEL', run_key(run)) end
-redis.call('DEL', item_key(item), lease_key(item), causes_key(item), runs_key(item))
+-- The lease key stays for its time: should the name come back at once, no new run overlaps the old one.
+redis.call('DEL', item_key(item), causes_key(item), runs_key(item), P .. 'marker:' .. item)
 return answer(1)

@@ -1,5 +1,5 @@
 -- ARGV: header, item, what, actor, reason, guard (JSON or '') -> 1 done, 0 not known or guard refused
--- what: suspend, resume, stale, fresh (no longer stale), absent, present, unlock
+-- what: suspend, resume, stale, absent, present, unlock
 local item, what = ARGV[2], ARGV[3]
 local key = item_key(item)
 if ARGV[6] ~= '' then
@@ -13,7 +13,7 @@ local about = {kind = known.kind, actor = ARGV[4], reason = ARGV[5]}
 if what == 'suspend' then
   redis.call('HSET', key, 'suspended', int(NOW), 'suspended_by', ARGV[4], 'suspended_why', ARGV[5])
   redis.call('ZREM', P .. 'due', item)
-  redis.call('ZREM', P .. 'queued', item)
+  unqueue(item)
   event('suspended', item, about)
 elseif what == 'resume' then
   redis.call('HDEL', key, 'suspended', 'suspended_by', 'suspended_why')
@@ -23,11 +23,9 @@ elseif what == 'stale' then
   if not known.stale then
     redis.call('HSET', key, 'stale', int(NOW), 'message', ARGV[5])
     redis.call('ZREM', P .. 'due', item)
-    redis.call('ZREM', P .. 'queued', item)
+    unqueue(item)
     event('stale', item, about)
   end
-elseif what == 'fresh' then
-  redis.call('HDEL', key, 'stale')
 elseif what == 'absent' or what == 'present' then
   redis.call('HSET', key, 'desired', what)
   if what == 'absent' then redis.call('ZREM', P .. 'due', item) end

@@ -36,9 +36,20 @@ local function push(queue, task, args, repr)
     .. '"},"priority":0,"delivery_tag":"' .. id .. '"}}')
 end
 
+-- `queued` says for which items a message is under way, `queued_in` how many these are in each pool.
+local function unqueue(item)
+  if redis.call('ZREM', P .. 'queued', item) == 0 then return end
+  local pool = redis.call('HGET', item_key(item), 'queued_pool')
+  if pool and redis.call('HINCRBY', P .. 'queued_in', pool, -1) <= 0 then redis.call('HDEL', P .. 'queued_in', pool) end
+  redis.call('HDEL', item_key(item), 'queued_pool', 'queued_at', 'rewakes')
+end
+
 local function wake(item, pool)
-  redis.call('ZADD', P .. 'queued', NOW, item)
-  redis.call('HSETNX', item_key(item), 'queued_at', NOW)
+  if redis.call('HGET', item_key(item), 'queued_pool') ~= pool then unqueue(item) end
+  if redis.call('ZADD', P .. 'queued', NOW, item) == 1 then
+    redis.call('HSET', item_key(item), 'queued_pool', pool, 'queued_at', int(NOW))
+    redis.call('HINCRBY', P .. 'queued_in', pool, 1)
+  end
   if HEAD.push then
     push(HEAD.queue .. pool, HEAD.task, '[' .. cjson.encode(item) .. ']', "('" .. item .. "',)")
   else
@@ -55,7 +66,9 @@ local function wake_notifier()
   elseif redis.call('LLEN', HEAD.notify_queue) == 0 then push(HEAD.notify_queue, HEAD.notify_task, '[]', '()') end
 end
 
--- Events are written by the scripts that cause them, so that none is lost with a message or a worker.
+-- Events are written by the scripts that cause them, so that none is lost with a message or a worker. Those that
+-- people must hear of have a stream of their own: ordinary ends of runs never push them out.
+local ALERTING = {failed = true, unreachable = true, stalled = true, stale = true, recovered = true}
 local function event(kind, item, more)
   local entry = {'event', kind, 'item', item, 'at', int(NOW)}
   for name, value in pairs(more) do
@@ -63,17 +76,32 @@ local function event(kind, item, more)
     entry[#entry + 1] = tostring(value)
   end
   redis.call('XADD', P .. 'events', 'MAXLEN', '~', 10000, '*', unpack(entry))
-  wake_notifier()
+  if ALERTING[kind] then
+    redis.call('XADD', P .. 'alerts', 'MAXLEN', '~', 10000, '*', unpack(entry))
+    wake_notifier()
+  end
 end
 
 local function remember_cause(item, cause)
+  for _, kept in ipairs(redis.call('LRANGE', causes_key(item), 0, -1)) do
+    local known = cjson.decode(kept)
+    if known.trigger == cause.trigger and known.actor == cause.actor then return end
+  end
   redis.call('RPUSH', causes_key(item), cjson.encode(cause))
   redis.call('LTRIM', causes_key(item), -CAUSES_KEPT, -1)
 end
 
+-- Whether a run may start at all; else the reason, which is the answer to an ask.
+local function hindrance(known)
+  if known.suspended then return 'suspended' end
+  if known.desired == 'absent' then return known.status == 'destroyed' and 'destroyed' or nil end
+  if known.stale then return 'stale' end
+  return nil
+end
+
 -- One ask: a generation up, the cause kept, at most one message. Answers {answer, generation}.
 local function ask(item, cause)
-  local known = fields(item_key(item), 'kind', 'pool', 'repository', 'suspended', 'token', 'stale', 'desired')
+  local known = fields(item_key(item), 'kind', 'pool', 'repository', 'suspended', 'token', 'stale', 'desired', 'status')
   if not known.kind then return {'unknown', '0'} end
   local generation = redis.call('HINCRBY', item_key(item), 'requested', 1)
   if known.repository and known.repository ~= '' then redis.call('HINCRBY', P .. 'asks', known.repository, 1) end
@@ -81,8 +109,9 @@ local function ask(item, cause)
   if cause.trigger == 'manual' or cause.trigger == 'webhook' or cause.trigger == 'source' then
     redis.call('HDEL', item_key(item), 'early_ends', 'lost_ends')
   end
-  if known.suspended then return {'suspended', int(generation)} end
-  if known.stale and known.desired ~= 'absent' then return {'stale', int(generation)} end
+  local why_not = hindrance(known)
+  if why_not == 'destroyed' and cause.trigger == 'manual' then why_not = nil end
+  if why_not then return {why_not, int(generation)} end
   if known.token then return {'deferred', int(generation)} end
   if redis.call('ZSCORE', P .. 'queued', item) then return {'coalesced', int(generation)} end
   wake(item, known.pool)
@@ -99,7 +128,7 @@ end
 
 -- The holder is gone and the outcome unknown: its run is `lost`. The ask that it served is still open.
 local function mark_lost(item)
-  local held = fields(item_key(item), 'run', 'status_before', 'kind', 'pool', 'alerted')
+  local held = fields(item_key(item), 'run', 'status_before', 'kind', 'pool', 'alerted', 'document_hash', 'schedule')
   if redis.call('EXISTS', run_key(held.run)) == 1 then
     redis.call('HSET', run_key(held.run), 'state', 'lost', 'reason', 'Lost', 'ended_at', int(NOW),
       'message', 'the run did not come back within its lease: outcome unknown')
@@ -109,8 +138,15 @@ local function mark_lost(item)
   local times = redis.call('HINCRBY', item_key(item), 'lost_ends', 1)
   event('lost', item, {run = held.run, kind = held.kind, reason = 'Lost'})
   if times >= LOST_LIMIT then
+    -- Looked at by its interval, and tried again only once the revision or the document is another one.
+    local seen = redis.call('HGET', run_key(held.run), 'revision') or ''
     redis.call('HSET', item_key(item), 'status', 'stalled', 'reason', 'Lost', 'status_since', int(NOW), 'alerted', 'stalled',
+      'stalled_at', seen .. ' ' .. (held.document_hash or ''),
       'message', 'lost ' .. int(times) .. ' times in a row: not tried again until there is a new revision or a person asks')
+    local schedule = cjson.decode(held.schedule or '{}')
+    if schedule.interval or schedule.cron then
+      redis.call('ZADD', P .. 'due', int(NOW + (schedule.interval or 3600) * 1000), item)
+    end
     if held.alerted ~= 'stalled' then
       event('stalled', item, {run = held.run, kind = held.kind, reason = 'Lost', message = 'lost ' .. int(times) .. ' times in a row'})
     end
@@ -122,8 +158,8 @@ end
 local function again_after_loss(item, how)
   if how == 'stalled' then return end
   remember_cause(item, {trigger = 'retry', actor = 'lost'})
-  local known = fields(item_key(item), 'pool', 'suspended', 'lost_ends')
-  if known.suspended then return end
+  local known = fields(item_key(item), 'pool', 'suspended', 'stale', 'desired', 'status', 'lost_ends')
+  if hindrance(known) then return end
   if how == 'now' then wake(item, known.pool)
   else redis.call('ZADD', P .. 'due', NOW + backoff_ms(tonumber(known.lost_ends) - 1), item) end
 end

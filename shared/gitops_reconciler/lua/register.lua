@@ -1,16 +1,18 @@
--- ARGV: header, item, first due ms ('' = none), refs (JSON), guard (JSON or ''), fields and values… -> 1 new, 2 known, 0 guard refused
+-- ARGV: header, item, first due ms ('' = none), refs (JSON), guard (JSON or ''), what goes with it (JSON), fields and
+-- values… -> 1 new, 2 known, 0 guard refused. What goes with it is done in the same go, so that no crash comes between:
+-- {cause = …} asks, {suspend = true|false, actor = …, reason = …} suspends or resumes. A stale item is fresh again.
 local item, refs = ARGV[2], cjson.decode(ARGV[4])
 if ARGV[5] ~= '' then -- written by a run: only while that run's lease is its own
   local guard = cjson.decode(ARGV[5])
   local held = fields(item_key(guard.item), 'token', 'run')
   if held.token ~= guard.token or held.run ~= guard.run then return answer(0) end
 end
-local key = item_key(item)
-local before = fields(key, 'kind', 'schedule', 'refs', 'suspended', 'desired', 'token')
+local key, with = item_key(item), cjson.decode(ARGV[6])
+local before = fields(key, 'kind', 'schedule', 'refs', 'suspended', 'desired', 'token', 'stale', 'status')
 for _, ref in ipairs(cjson.decode(before.refs or '[]')) do redis.call('SREM', P .. 'watch:' .. ref, item) end
 for _, ref in ipairs(refs) do redis.call('SADD', P .. 'watch:' .. ref, item) end
 local pairs_ = {}
-for index = 6, #ARGV do pairs_[#pairs_ + 1] = ARGV[index] end
+for index = 7, #ARGV do pairs_[#pairs_ + 1] = ARGV[index] end
 redis.call('HSET', key, 'refs', #refs > 0 and ARGV[4] or '[]', unpack(pairs_))
 redis.call('ZADD', P .. 'items', 0, item)
 redis.call('SADD', P .. 'pools', redis.call('HGET', key, 'pool'))
@@ -18,7 +20,25 @@ local schedule = redis.call('HGET', key, 'schedule')
 if not before.kind then
   redis.call('HSET', key, 'status', 'pending', 'status_since', int(NOW), 'requested', 0, 'observed', 0)
   if ARGV[3] ~= '' then redis.call('ZADD', P .. 'due', NOW + tonumber(ARGV[3]), item) end
-elseif before.schedule ~= schedule and not before.suspended and (before.desired or 'present') == 'present' and not before.token then
+elseif (before.stale or before.schedule ~= schedule) and not before.token then
   if ARGV[3] ~= '' then redis.call('ZADD', P .. 'due', NOW + tonumber(ARGV[3]), item) else redis.call('ZREM', P .. 'due', item) end
+end
+if before.stale then
+  redis.call('HDEL', key, 'stale')
+  event('restored', item, {kind = redis.call('HGET', key, 'kind')})
+end
+
+if with.suspend == true and not before.suspended then
+  redis.call('HSET', key, 'suspended', int(NOW), 'suspended_by', with.actor, 'suspended_why', with.reason)
+  event('suspended', item, {actor = with.actor, reason = with.reason})
+elseif with.suspend == false and before.suspended then
+  redis.call('HDEL', key, 'suspended', 'suspended_by', 'suspended_why')
+  event('resumed', item, {actor = with.actor, reason = with.reason})
+end
+if with.cause then ask(item, with.cause) end
+local known = fields(key, 'suspended', 'desired', 'status', 'stale')
+if hindrance(known) then
+  redis.call('ZREM', P .. 'due', item)
+  unqueue(item)
 end
 return answer(before.kind and 2 or 1)

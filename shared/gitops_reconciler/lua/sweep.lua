@@ -7,8 +7,8 @@ if last > 0 and (restarted or NOW - last > tonumber(ARGV[6]) or last > NOW + 100
   redis.call('SET', P .. 'gap_until', NOW + ttl, 'PX', ttl)
   if restarted then -- whatever was under way may have been forgotten: every item is asked once
     for _, item in ipairs(redis.call('ZRANGE', P .. 'items', 0, -1)) do
-      local known = fields(item_key(item), 'suspended', 'desired', 'schedule')
-      if not known.suspended and (known.desired or 'present') == 'present' then redis.call('ZADD', P .. 'due', 'LT', NOW, item) end
+      local known = fields(item_key(item), 'suspended', 'desired', 'status', 'stale')
+      if not hindrance(known) then redis.call('ZADD', P .. 'due', 'LT', NOW, item) end
     end
   end
 end
@@ -28,23 +28,41 @@ for _, item in ipairs(expired) do
   local left = redis.call('PTTL', lease_key(item))
   if left > 0 then
     redis.call('ZADD', P .. 'leases', NOW + left, item) -- renewed; renewals do not touch the index
+  elseif not redis.call('HGET', item_key(item), 'token') then
+    redis.call('ZREM', P .. 'leases', item)
   elseif not in_gap() then
     reclaimed = reclaimed + 1
     again_after_loss(item, mark_lost(item))
   end
 end
 
--- An ask without a message: its message was lost if the queue is empty, and perhaps if it waits unusually long.
+-- An ask without a message. In this Redis the queue itself tells: it is empty, or it holds fewer messages than items
+-- wait in its pool. Of a broker elsewhere nothing is known, so it gets a message after ever longer waits.
+local function has_lost_its_message(item, known)
+  local waited = NOW - tonumber(known.queued_at or NOW)
+  if not HEAD.push then
+    local times = tonumber(known.rewakes or '0')
+    if waited < rewake_after * 2 ^ math.min(times + 1, 12) then return false end
+    redis.call('HINCRBY', item_key(item), 'rewakes', 1)
+    return true
+  end
+  local messages = redis.call('LLEN', HEAD.queue .. known.pool)
+  local waiting = tonumber(redis.call('HGET', P .. 'queued_in', known.pool) or '0')
+  return messages == 0 or (waited > 10 * rewake_after and messages < waiting)
+end
+
 local rewoken = 0
 local old = redis.call('ZRANGEBYSCORE', P .. 'queued', '-inf', NOW - rewake_after, 'LIMIT', 0, limit)
 for _, item in ipairs(old) do
-  local known = fields(item_key(item), 'pool', 'suspended', 'token')
-  if not known.pool or known.suspended or known.token then
-    redis.call('ZREM', P .. 'queued', item)
-  elseif redis.call('LLEN', HEAD.queue .. known.pool) == 0
-      or NOW - tonumber(redis.call('ZSCORE', P .. 'queued', item)) > 10 * rewake_after then
+  local known = fields(item_key(item), 'pool', 'token', 'suspended', 'desired', 'status', 'stale', 'queued_at', 'rewakes')
+  if not known.pool or known.token or (hindrance(known) and hindrance(known) ~= 'destroyed') then
+    unqueue(item)
+  elseif has_lost_its_message(item, known) then
     rewoken = rewoken + 1
     wake(item, known.pool)
+    redis.call('ZADD', P .. 'queued', 'XX', NOW, item)
+  else
+    redis.call('ZADD', P .. 'queued', 'XX', NOW, item) -- looked at again later: the head must not starve other pools
   end
 end
 return answer({#due, reclaimed, rewoken, (#due == limit or #expired == limit) and 1 or 0})

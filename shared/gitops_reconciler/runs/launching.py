@@ -9,7 +9,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from gitops_reconciler.clock import Clock
-from gitops_reconciler.errors import Reason, ReconcileError
+from gitops_reconciler.errors import GitopsError, Reason
 from gitops_reconciler.layout import Layout
 from gitops_reconciler.outcomes import NextAsk, RunState, TargetStatus
 from gitops_reconciler.settings import Settings
@@ -69,24 +69,24 @@ class FleetRunner:
         """Claim the item and run it to its end; returns the run's id, or None when there was nothing to run."""
         run = uuid4().hex
         ttl_ms = round(self.settings.lease_ttl.total_seconds() * 1000)
-        claim = self.work.claim(item, run, ttl_ms=ttl_ms, holder=platform.node())
+        claim = self.work.claim(item, run, ttl_ms=ttl_ms, holder=platform.node(), pools=self.settings.pools)
         if isinstance(claim, Refusal):
             _log.debug("nothing to run", extra={"target": item, "why": claim.value})
             return None
-        order = order_of(claim, self.settings, self.settings.layout)
-        _log.info("run started", extra={"target": item, "run": run, "trigger": _triggers(claim)})
+        _log.debug("run started", extra={"target": item, "run": run, "trigger": _triggers(claim)})
         try:
+            order = order_of(claim, self.settings, self.settings.layout)
             running = self._under_way[run] = self.launcher.start(order)
-        except ReconcileError as error:
+        except GitopsError as error:
             self._give_back(claim, RunState.FAILED, Reason.INTERNAL_ERROR, f"the run could not be started: {error}")
             raise
         try:
-            running.wait()
+            was_seen_through = running.wait()
         finally:
             del self._under_way[run]
         if running.is_busy:
             self._give_back(claim, RunState.SKIPPED, Reason.BUSY, _BUSY)
-        elif running.failure:
+        elif running.failure and not was_seen_through:
             self._give_back(claim, RunState.FAILED, Reason.INTERNAL_ERROR, running.failure)
         _log.info("run ended", extra={"target": item, "run": run})
         return run

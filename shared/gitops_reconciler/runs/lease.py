@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +36,9 @@ class WorkLease:
         return self.work.renew(order.item, order.token, order.run, ttl_ms=round(order.ttl_seconds * 1000))
 
     def complete(self, ended: RunEnd) -> bool:
-        """Write the end; the log file goes with it."""
+        """Write the end; the log file goes with it, where it can."""
         completion = completion_of(self.order, ended, now=self.clock.now(), jitter=self.jitter)
         recorded = self.work.complete(self.order.item, self.order.token, self.order.run, completion)
-        Path(self.order.log).unlink(missing_ok=True)
+        with suppress(OSError):
+            Path(self.order.log).unlink()
         return recorded

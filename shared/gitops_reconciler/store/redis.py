@@ -117,6 +117,16 @@ class RedisStore:
         """Return all targets in the order of their names."""
         return self.items(self.names())
 
+    def targets_of(self, source: str) -> Iterator[ItemView]:
+        """Return the targets of one source in the order of their names."""
+        after_slash = chr(ord("/") + 1)
+        return self.items(self._client.zrangebylex(keys.ITEMS, f"[{source}/", f"({source}{after_slash}"))
+
+    def note_revision(self, run_id: str, revision: str) -> None:
+        """Write down which revision a run is about to apply, so that it is known should the run be lost."""
+        if self._client.hexists(keys.run(run_id), "run"):
+            self._client.hset(keys.run(run_id), "revision", revision)
+
     def resolve(self, name: str) -> str:
         """Return the full id of a target named in short (`web`) or in full (`default/web`).
 
@@ -241,22 +251,12 @@ class RedisStore:
         self._client.hset(keys.SOURCES, name, json.dumps(registration, sort_keys=True))
 
     def drop_source(self, name: str) -> bool:
-        """Drop a registration and the source's shared documents; its targets stay until they are forgotten."""
-        self._client.delete(keys.tree(name))
+        """Drop a registration; the source's targets stay, with the documents that they share."""
         return bool(self._client.hdel(keys.SOURCES, name))
 
     def tree_documents(self, source: str) -> dict[str, dict[str, Any]]:
         """Return a source's manifests and providerconfigs: `type/kind/name` -> document."""
         return {name: json.loads(text) for name, text in self._client.hgetall(keys.tree(source)).items()}
-
-    def put_tree_documents(self, source: str, documents: dict[str, dict[str, Any]]) -> None:
-        """Replace a source's manifests and providerconfigs in one transaction."""
-        with self._client.pipeline() as pipe:
-            pipe.delete(keys.tree(source))
-            if documents:
-                flat = {name: json.dumps(document, sort_keys=True) for name, document in documents.items()}
-                pipe.hset(keys.tree(source), mapping=flat)
-            pipe.execute()
 
     def epoch(self) -> str:
         """Return the id of this store's history; made by whoever asks first."""

@@ -11,6 +11,7 @@ import os
 from enum import IntEnum, auto
 
 from gitops_reconciler.clock import boottime
+from gitops_reconciler.redaction import printable, redact_url
 from gitops_reconciler.supervise.order import Interruption
 from gitops_reconciler.supervise.procfs import Identity
 
@@ -201,11 +202,11 @@ class Board:
 
     @property
     def failure(self) -> str:
-        """What guard, supervisor or run process died of; empty while all is well."""
+        """What guard, supervisor or run process died of, printable and without logins of URLs; empty: all is well."""
         text: bytes = self._page[_TEXT_AT : _TEXT_AT + _TEXT_LIMIT]
         return text.partition(b"\0")[0].decode(errors="ignore")
 
     @failure.setter
     def failure(self, text: str) -> None:
-        data = text.encode(errors="replace").replace(b"\0", b"")[: _TEXT_LIMIT - 1]
+        data = printable(redact_url(text)).replace("\x1b", "").encode(errors="replace")[: _TEXT_LIMIT - 1]
         self._page[_TEXT_AT : _TEXT_AT + len(data) + 1] = data + b"\0"

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from gitops_reconciler.redaction import printable, redact_url
 from gitops_reconciler.supervise.board import Board
 from gitops_reconciler.supervise.linux import set_name
 
@@ -42,9 +43,10 @@ def _leave_after(name: str, board: Board, step: Callable[[], int]) -> None:
 
 
 def _report(board: Board, error: BaseException) -> None:
+    """Say what it died of. No secret is known by value here; what shows one by its form is masked."""
     board.failure = f"{type(error).__name__}: {error}"
     with contextlib.suppress(OSError, ValueError):
-        traceback.print_exception(error)
+        sys.stderr.write(printable(redact_url("".join(traceback.format_exception(error)))))
 
 
 def attach_log(path: Path) -> None:

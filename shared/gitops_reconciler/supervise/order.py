@@ -124,7 +124,8 @@ class Lease(Protocol):
         """Write the end of the run and release; False: the token is dead, at most the run's own record was filled in.
 
         Raises:
-            StoreUnavailableError: no answer; the supervisor tries again.
+            StoreUnavailableError: no answer; the supervisor tries again. It raises nothing else: that is a bug, which
+                is logged, and tried again a few times with ever less of an end.
 
         """
         ...

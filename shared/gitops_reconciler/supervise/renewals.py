@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 
 from gitops_reconciler.clock import boottime
 from gitops_reconciler.errors import StoreUnavailableError
@@ -15,6 +16,8 @@ _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 2.0
+_MOST_BUGS = 4
+_BUGS_OF_THE_WHOLE = 2
 
 
 class Renewals:
@@ -24,6 +27,7 @@ class Renewals:
         self._lease, self._order, self._board = lease, order, board
         self._next_at = order.claimed_at + order.renewal_seconds
         self._is_lost = False
+        self._bugs = 0
         self._confirm(order.claimed_at)
 
     def _confirm(self, sent_at: float) -> None:
@@ -56,13 +60,18 @@ class Renewals:
     def complete(self, ended: RunEnd) -> None:
         """Offer the end of the run until the store takes or refuses it, or patience and lease both are over.
 
-        Who was asked to stop has no patience beyond the lease.
+        Who was asked to stop has no patience beyond the lease. A lease that fails in another way than its contract
+        knows has a bug, which more tries won't mend: after two of them the bare end is offered, without what the run
+        process said, and after four none.
         """
         lease_ends_at = self._confirmed_at + self._order.ttl_seconds
         until = max(lease_ends_at, boottime() + self._order.patience_seconds)
         pause = _FIRST_PAUSE_SECONDS
-        while not self._offer(ended):
+        while not self._offer(ended if self._bugs < _BUGS_OF_THE_WHOLE else _bare(ended)):
             self._board.supervisor_beat = boottime()
+            if self._bugs >= _MOST_BUGS:
+                self._complain("the end of the run can not be written, the run will count as lost", None)
+                return
             if boottime() + pause > (lease_ends_at if self._board.is_stop_asked else until):
                 self._complain("the store did not answer for too long, the run will count as lost", None)
                 return
@@ -70,11 +79,15 @@ class Renewals:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     def _offer(self, ended: RunEnd) -> bool:
-        """Offer the end once; False: no answer."""
+        """Offer the end once; False: it was neither taken nor refused."""
         try:
             is_taken = self._lease.complete(ended)
         except StoreUnavailableError as error:
             self._complain("the store does not answer, the end of the run is offered again", error)
+            return False
+        except Exception as error:  # noqa: BLE001  # a bug of the lease must not cost an applied run its record
+            self._bugs += 1
+            self._complain("the end of the run could not be written", error)
             return False
         if not is_taken:
             self._complain("the end of the run was refused: its lease is gone", None)
@@ -83,3 +96,8 @@ class Renewals:
     def _complain(self, event: str, error: Exception | None) -> None:
         fields = {"run": self._order.run, "item": self._order.item, "error": str(error) if error else ""}
         _log.warning(event, exc_info=error is not None and not isinstance(error, StoreUnavailableError), extra=fields)
+
+
+def _bare(ended: RunEnd) -> RunEnd:
+    """Return the end without what the run process said."""
+    return replace(ended, result=None, failure="its result could not be written, see the log")

@@ -186,6 +186,6 @@ def _parse(received: bytes) -> dict[str, Any] | None:
         return None
     try:
         result = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return result if isinstance(result, dict) else None

@@ -7,6 +7,7 @@ any time by anyone; a lease makes its run exclusive; a rising token makes a late
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -30,6 +31,8 @@ class Answer(StrEnum):
     """Remembered; runs when resumed."""
     STALE = "stale"
     """Its document left the tree: remembered, runs when the document is back."""
+    DESTROYED = "destroyed"
+    """It was destroyed as wished; only a person may ask for it again."""
     UNKNOWN = "unknown"
     """There is no such item."""
 
@@ -59,6 +62,9 @@ class Refusal(StrEnum):
     NOTHING_TO_DO = "nothing to do"
     SUSPENDED = "suspended"
     STALE = "stale"
+    DESTROYED = "destroyed"
+    ELSEWHERE = "elsewhere"
+    """Its pool is not one of ours; it was woken in its own."""
     PAUSED = "paused"
     GAP = "gap"
     """Redis was away: no expired lease is taken before its holder had the time to come back."""
@@ -174,20 +180,41 @@ class Mark(StrEnum):
     SUSPEND = "suspend"
     RESUME = "resume"
     STALE = "stale"
-    FRESH = "fresh"
     ABSENT = "absent"
     PRESENT = "present"
     UNLOCK = "unlock"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspension:
+    """What a document declares of its target: suspended, or not."""
+
+    wanted: bool
+    actor: str
+    reason: str
+
+
 class Work(Protocol):
     """The six steps; each is one Lua script, timed by Redis' own clock."""
 
-    def register(self, spec: ItemSpec, *, first_due_in_ms: int | None, guard: Guard | None = None) -> bool:
+    def register(
+        self,
+        spec: ItemSpec,
+        *,
+        first_due_in_ms: int | None,
+        guard: Guard | None = None,
+        cause: Cause | None = None,
+        suspend: Suspension | None = None,
+    ) -> bool:
         """Make an item known or change what is known of it; a changed schedule takes effect at once.
 
-        False: the guard's lease is lost, nothing was written.
+        With a cause it is asked for, with a suspension suspended or resumed, in the same step; an item that was stale
+        is not any more. False: the guard's lease is lost, nothing was written.
         """
+        ...
+
+    def put_tree(self, source: str, documents: Mapping[str, Mapping[str, Any]], *, guard: Guard) -> bool:
+        """Replace what the targets of a source share (`type/kind/name` -> document); False: the lease is lost."""
         ...
 
     def mark(self, item: str, mark: Mark, *, actor: str, reason: str = "", guard: Guard | None = None) -> bool:
@@ -206,8 +233,10 @@ class Work(Protocol):
         """Ask for all items that watch one of these refs; None when this delivery id was seen in the last 3 days."""
         ...
 
-    def claim(self, item: str, run: str, *, ttl_ms: int, holder: str) -> Claim | Refusal:
-        """Take the lease, or say why not; one round trip."""
+    def claim(
+        self, item: str, run: str, *, ttl_ms: int, holder: str, pools: tuple[str, ...] = ("*",)
+    ) -> Claim | Refusal:
+        """Take the lease, or say why not; one round trip. The same run may ask again when an answer was lost."""
         ...
 
     def renew(self, item: str, token: int, run: str, *, ttl_ms: int) -> Renewal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,11 @@ from gitops_reconciler.work.base import (
     Mark,
     Refusal,
     Renewal,
+    Suspension,
     Swept,
 )
 
-_SCRIPTS = ("request", "push", "claim", "renew", "complete", "sweep", "register", "forget", "mark")
+_SCRIPTS = ("request", "push", "claim", "renew", "complete", "sweep", "register", "forget", "mark", "tree")
 
 Waker = Callable[[list[tuple[str, str]]], None]
 """Sends a message for each (item, pool); ("", "") stands for the notifier."""
@@ -81,12 +82,30 @@ class RedisWork:
             self._waker([(item, pool) for item, pool in answer["wakes"]])
         return answer["result"]
 
-    def register(self, spec: ItemSpec, *, first_due_in_ms: int | None, guard: Guard | None = None) -> bool:
-        """Make an item known or change what is known of it."""
+    def register(
+        self,
+        spec: ItemSpec,
+        *,
+        first_due_in_ms: int | None,
+        guard: Guard | None = None,
+        cause: Cause | None = None,
+        suspend: Suspension | None = None,
+    ) -> bool:
+        """Make an item known or change what is known of it, with what goes with that."""
         flat = [part for pair in spec.stored().items() for part in pair]
         due = "" if first_due_in_ms is None else str(first_due_in_ms)
-        done = self._call("register", spec.item, due, json.dumps(list(spec.refs)), _guard(guard), *flat)
-        return bool(done)
+        together: dict[str, Any] = {}
+        if cause is not None:
+            together["cause"] = {"trigger": cause.trigger.value, "actor": cause.actor}
+        if suspend is not None:
+            together |= {"suspend": suspend.wanted, "actor": suspend.actor, "reason": suspend.reason}
+        refs = json.dumps(list(spec.refs))
+        return bool(self._call("register", spec.item, due, refs, _guard(guard), json.dumps(together), *flat))
+
+    def put_tree(self, source: str, documents: Mapping[str, Mapping[str, Any]], *, guard: Guard) -> bool:
+        """Replace what the targets of a source share."""
+        flat = [part for name, document in documents.items() for part in (name, json.dumps(document, sort_keys=True))]
+        return bool(self._call("tree", source, _guard(guard), *flat))
 
     def forget(self, item: str) -> None:
         """Drop an item with all that is kept of it."""
@@ -104,10 +123,15 @@ class RedisWork:
         """Ask for all items that watch one of the refs."""
         return read_pushed(self._call("push", *push_arguments(refs, cause, delivery)))
 
-    def claim(self, item: str, run: str, *, ttl_ms: int, holder: str) -> Claim | Refusal:
+    def claim(
+        self, item: str, run: str, *, ttl_ms: int, holder: str, pools: tuple[str, ...] = ("*",)
+    ) -> Claim | Refusal:
         """Take the lease, or say why not."""
         sent = boottime()
-        told = self._call("claim", item, run, ttl_ms, holder, self._options.kept_runs, self._options.kept_seconds)
+        served = "" if "*" in pools else json.dumps(list(pools))
+        told = self._call(
+            "claim", item, run, ttl_ms, holder, self._options.kept_runs, self._options.kept_seconds, served
+        )
         if isinstance(told, str):
             return Refusal(told)
         return Claim(

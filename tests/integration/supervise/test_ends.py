@@ -104,6 +104,46 @@ def test_a_store_that_stays_away_is_given_up_once_the_lease_is_over(start: Start
     assert "will count as lost" in run.log
 
 
+def test_a_lease_with_a_bug_does_not_kill_the_supervisor_and_is_given_up_after_a_few_tries(start: Start) -> None:
+    run = start("sleep", payload={"seconds": 0}, answers={"complete": "broken"})
+
+    assert run.answer()
+
+    assert (run.folder / "offers").read_text() == "!!!!"
+    assert "ValueError: the lease has a bug" in run.log
+    assert "will count as lost" in run.log
+    assert run.running.failure == ""
+
+
+def test_an_end_that_breaks_the_lease_is_at_last_offered_without_its_result(start: Start) -> None:
+    run = start("sleep", payload={"seconds": 0}, answers={"complete": "broken by a result"})
+
+    assert run.answer()
+
+    assert (run.end["result"], run.end["exit"]) == (None, 0)
+    assert run.end["failure"] == "its result could not be written, see the log"
+
+
+def test_a_result_that_is_nested_without_end_is_none(start: Start) -> None:
+    run = start("nested")
+
+    assert run.answer()
+
+    assert run.end["result"] is None
+    assert "are no result" in run.end["failure"]
+
+
+def test_what_a_run_process_died_of_shows_no_login_and_no_control_characters(start: Start) -> None:
+    run = start("raise", payload={"text": "no route to https://ann:hunter22@git.example/x\x1b]0;\x07"})
+
+    assert run.answer()
+
+    assert run.end["failure"] == "ValueError: no route to https://***@git.example/x]0;"
+    assert "no route to https://***@git.example/x" in run.log
+    assert "hunter22" not in run.log
+    assert "\x07" not in run.log
+
+
 def test_a_run_whose_lock_can_not_be_made_says_so(start: Start, tmp_path: Path) -> None:
     (tmp_path / "locks").write_text("a file where the folder should be")
     run = start("sleep", payload={"seconds": 0})

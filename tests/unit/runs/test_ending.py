@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gitops_reconciler.errors import Reason
 from gitops_reconciler.models import ChangeCounts
 from gitops_reconciler.outcomes import NextAsk, Outcome, RunState
+from gitops_reconciler.redaction import Redactor
 from gitops_reconciler.runs.ending import completion_of, cron_due_in_ms, outcome_to_line
 from gitops_reconciler.supervise.order import Interruption, Order, RunEnd
 from gitops_reconciler.work.base import Completion
@@ -117,3 +122,93 @@ def test_the_log_goes_into_the_record_by_its_tail(tmp_path: Path) -> None:
 def test_cron_follows_the_clock_of_its_time_zone() -> None:
     assert cron_due_in_ms("*/10 * * * *", "UTC", NOW) == 600_000
     assert cron_due_in_ms("0 14 * * *", "Europe/Berlin", NOW) == 3_600_000
+
+
+KEYS = sorted(line(CHANGED))
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=()))
+VALUES = st.recursive(
+    SCALARS | st.sampled_from([*RunState, *NextAsk, *Reason]).map(lambda member: member.value),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+LINES = st.dictionaries(st.sampled_from(KEYS) | st.text(), VALUES) | st.dictionaries(
+    st.sampled_from(KEYS), VALUES, min_size=1, max_size=2
+).map(lambda odd: {**line(CHANGED), **odd})
+
+
+@given(LINES, st.sampled_from(Interruption), VALUES)
+def test_whatever_a_run_process_says_its_end_can_be_written(
+    said: dict[str, Any], interrupted: Interruption, schedule: object
+) -> None:
+    done = completed(end(said, interrupted=interrupted), schedule=schedule)
+    assert RunState(done.record["state"]) not in {RunState.QUEUED, RunState.RUNNING}
+    for text in done.record.values():
+        text.encode()
+
+
+@pytest.mark.parametrize(
+    ("odd", "what"),
+    [
+        ({"state": "finished"}, "'state': .*, not 'finished'"),
+        ({"state": "running"}, "'running' is no end of a run"),
+        ({"next_ask": "soon"}, "'next_ask': .*, not 'soon'"),
+        ({"status": "fine"}, "'status': .*, not 'fine'"),
+        ({"message": 7}, "'message': "),
+        ({"applied": "yes"}, "'applied': "),
+        ({"counts": [1]}, "'counts': "),
+    ],
+)
+def test_a_line_that_can_not_be_used_is_a_crash_that_says_what_was_wrong(odd: dict[str, Any], what: str) -> None:
+    done = completed(end({**line(CHANGED), **odd}), schedule={"interval": 600})
+    assert (done.record["state"], done.record["reason"]) == ("failed", "RunCrashed")
+    assert re.search(what, done.record["message"])
+    assert (done.status, done.applied, done.next_ask) == ("failed", False, NextAsk.BACKOFF)
+
+
+def test_a_key_that_is_missing_is_named() -> None:
+    said = {name: value for name, value in line(CHANGED).items() if name != "next_ask"}
+    assert "'next_ask': Field required" in completed(end(said)).record["message"]
+
+
+def test_half_a_character_does_not_cost_an_applied_run_its_record() -> None:
+    done = completed(end({**line(CHANGED), "message": "caf\ud83d", "subject": "\udce9"}))
+    assert (done.record["state"], done.record["message"], done.record["subject"]) == ("changed", "caf?", "?")
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"cron": "0 3 * * *", "time_zone": "Mars/Base"},
+        {"cron": "at three"},
+        {"cron": "0 0 30 2 *"},
+        {"interval": "often"},
+        {"interval": float("inf")},
+    ],
+)
+def test_a_schedule_that_can_not_be_computed_becomes_an_hourly_one_and_says_so(schedule: dict[str, Any]) -> None:
+    done = completed(end(line(CHANGED)), schedule=schedule)
+    assert (done.record["state"], done.applied, done.due_in_ms) == ("changed", True, 3_600_000)
+    assert done.record["message"].startswith("done; schedule ")
+    assert "it is due again in 1 h" in done.record["message"]
+
+
+def test_a_crash_says_what_the_run_process_died_of() -> None:
+    ended = RunEnd(
+        result=None, exit=1, interrupted=Interruption.NONE, started_at="", ended_at="", failure="MemoryError: no room"
+    )
+    assert "(exit 1): MemoryError: no room: outcome unknown" in completed(ended).record["message"]
+
+
+def test_a_message_is_cut_only_after_its_redaction() -> None:
+    secret = "correct-horse-battery-staple"
+    outcome = replace(CHANGED, message="x" * 3990 + secret)
+    said = Redactor([secret]).value(line(outcome))
+    message = completed(end(said)).record["message"]
+    assert message == "x" * 3990 + "***"
+    assert len(completed(end(line(replace(CHANGED, message="x" * 9000)))).record["message"]) == 4000
+
+
+def test_a_huge_message_still_fits_a_result_and_is_cut_between_lines() -> None:
+    message = line(replace(CHANGED, message="a line with a secret\n" * 100_000))["message"]
+    assert len(message) <= 65_536
+    assert set(message.split("\n")) == {"a line with a secret"}

@@ -1,0 +1,109 @@
+"""The worker's side of a run: what it does when a run never began, and that it keeps out of those that did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import fakeredis
+import pytest
+
+from gitops_reconciler import keys
+from gitops_reconciler.clock import SystemClock
+from gitops_reconciler.errors import ReconcileError
+from gitops_reconciler.outcomes import NextAsk, Trigger
+from gitops_reconciler.redis_text import TextRedis, as_text
+from gitops_reconciler.runs.launching import FleetRunner
+from gitops_reconciler.settings import load_settings
+from gitops_reconciler.supervise.order import Order
+from gitops_reconciler.work.base import Cause, Completion, ItemSpec
+from gitops_reconciler.work.redis import RedisWork
+
+WEB = "default/web"
+
+
+@dataclass
+class Run:
+    """A run that went as told."""
+
+    was_seen_through: bool = True
+    failure: str = ""
+    is_busy: bool = False
+
+    def wait(self) -> bool:
+        return self.was_seen_through
+
+    def stop(self) -> None:
+        pass
+
+
+@dataclass
+class Starts:
+    """A launcher that gives this run, after having completed it where its supervisor would have."""
+
+    work: RedisWork
+    run: Run
+    error: ReconcileError | None = None
+
+    def start(self, order: Order) -> Run:
+        if self.error is not None:
+            raise self.error
+        if self.run.was_seen_through:
+            record = {"state": "failed", "reason": "RunCrashed", "message": "crashed"}
+            crash = Completion(record=record, status="failed", next_ask=NextAsk.BACKOFF, due_in_ms=None, applied=False)
+            assert self.work.complete(order.item, order.token, order.run, crash)
+        return self.run
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def client() -> TextRedis:
+    return as_text(fakeredis.FakeRedis(decode_responses=True))
+
+
+@pytest.fixture
+def work(client: TextRedis) -> RedisWork:
+    made = RedisWork(client)
+    made.register(ItemSpec(item=WEB, kind="note", pool="custom", repository=""), first_due_in_ms=None)
+    made.request([WEB], Cause(trigger=Trigger.SCHEDULE))
+    return made
+
+
+def runner(work: RedisWork, launcher: Starts, state_dir: Path) -> FleetRunner:
+    return FleetRunner(work=work, launcher=launcher, settings=load_settings(state_dir=state_dir), clock=SystemClock())
+
+
+def test_a_run_that_its_supervisor_completed_is_not_given_back(
+    work: RedisWork, client: TextRedis, tmp_path: Path
+) -> None:
+    client.delete("tick.custom")
+    runner(work, Starts(work, Run(failure="SystemExit")), tmp_path).run(WEB)
+    assert client.lrange("tick.custom", 0, -1) == []
+    assert client.hget(keys.item(WEB), "early_ends") == "1"
+    assert client.zscore(keys.DUE, WEB) is not None
+
+
+@pytest.mark.parametrize(
+    ("run", "left"),
+    [
+        (Run(was_seen_through=False, is_busy=True), ["pending", "Busy", None]),
+        (Run(was_seen_through=False, failure="no memory"), ["failed", "InternalError", None]),
+    ],
+)
+def test_a_run_that_never_began_is_given_back_with_its_reason(
+    run: Run, left: list[str | None], work: RedisWork, client: TextRedis, tmp_path: Path
+) -> None:
+    runner(work, Starts(work, run), tmp_path).run(WEB)
+    assert client.hmget(keys.item(WEB), ["status", "reason", "token"]) == left
+    assert client.zscore(keys.DUE, WEB) is not None
+
+
+def test_a_launcher_that_cannot_start_gives_the_claim_back_and_says_so(
+    work: RedisWork, client: TextRedis, tmp_path: Path
+) -> None:
+    broken = Starts(work, Run(), error=ReconcileError("no server could be started"))
+    with pytest.raises(ReconcileError):
+        runner(work, broken, tmp_path).run(WEB)
+    assert "no server could be started" in str(client.hget(keys.item(WEB), "message"))
