@@ -103,6 +103,8 @@ class Outcome:
     """First line of the revision's commit message."""
     author: str = ""
     """Who made the revision, as its commit says."""
+    kept: dict[str, str] | None = None
+    """Of a sync: targets that it left as they are -> the revision of the documents that hold for them."""
     seen_revision: str = ""
     """Full SHA that a sync looked at, also when nothing came of it."""
     revision: str = ""

@@ -10,9 +10,12 @@ from typing import Any
 from urllib.parse import quote
 
 MASK = "***"
-_USER_INFO = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)[^\s/@'\"<>]+@")
+# Anchored at the rare "://", and bounded: searched in 100 MB without a newline it must not go quadratic.
+_USER_INFO = re.compile(r"://(?P<user>[^\s/@'\"<>]{1,1024})@")
+_PLAIN_USER_SCHEMES = ("ssh", "git+ssh", "ssh+git")
+_LONGEST_SCHEME = 16
 _SHORTEST = 4  # masking every "1" or "no" would destroy a log and hide nothing
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f\x80-\x9f]")
+_CONTROL = re.compile(r"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
 
 def redact_url(text: str) -> str:
@@ -22,16 +25,16 @@ def redact_url(text: str) -> str:
     """
 
     def mask(match: re.Match[str]) -> str:
-        scheme = match["scheme"]
-        user = match[0][len(scheme) : -1]
-        keep = scheme.lower() in {"ssh://", "git+ssh://", "ssh+git://"} and ":" not in user
-        return match[0] if keep else f"{scheme}{MASK}@"
+        before = text[max(0, match.start() - _LONGEST_SCHEME) : match.start()].lower()
+        scheme = re.search(r"[a-z0-9+.-]*$", before)
+        keep = scheme is not None and scheme[0] in _PLAIN_USER_SCHEMES and ":" not in match["user"]
+        return match[0] if keep else f"://{MASK}@"
 
     return _USER_INFO.sub(mask, text)
 
 
 def printable(text: str) -> str:
-    """Drop control characters (but not newline, tab and ESC of colours) that remote text may carry (CVE-2024-52005)."""
+    """Drop colours and control characters, but newline and tab, that remote text may carry (CVE-2024-52005)."""
     return _CONTROL.sub("", text)
 
 

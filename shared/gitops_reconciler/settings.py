@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from datetime import timedelta
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -13,6 +16,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from gitops_reconciler.errors import SettingsError
 from gitops_reconciler.layout import Layout, default_state_dir
 
+_STORE_SCHEMES = ("redis://", "rediss://", "unix://", "redis+socket://", "sentinel://")
+_OUR_VARIABLES = ("GITOPS_SECRET_", "GITOPS_RUN", "GITOPS_TARGET", "GITOPS_SPEC", "GITOPS_INPUTS", "GITOPS_COMMAND")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"^\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)\s*$")
 
@@ -100,7 +105,15 @@ class Settings(BaseSettings):
     log_format: str = Field(default="console", pattern="^(console|json)$")
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 
-    @field_validator("git_allow_local", "git_credentials_file", "secrets_dir", "webhook_secrets_dir")
+    @field_validator("redis_url", "broker_url")
+    @classmethod
+    def _has_a_known_scheme(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not url.get_secret_value().startswith(_STORE_SCHEMES):
+            message = f"must begin with one of: {', '.join(_STORE_SCHEMES)}"
+            raise ValueError(message)
+        return url
+
+    @field_validator("state_dir", "git_allow_local", "git_credentials_file", "secrets_dir", "webhook_secrets_dir")
     @classmethod
     def _is_absolute(cls, path: Path | None) -> Path | None:
         if path is not None and not path.is_absolute():
@@ -158,15 +171,30 @@ def load_settings(**overrides: Any) -> Settings:  # any field of Settings
         SettingsError: one line per wrong setting: its name, the value where it is no secret, what is allowed.
 
     """
+    misspelt = misspelt_settings(os.environ)
+    if misspelt:
+        raise SettingsError("; ".join(misspelt))
     try:
         return Settings(**overrides)
     except ValidationError as error:
-        lines = [
-            f"{_setting_name(item['loc'])}: {item['msg'].removeprefix('Value error, ')}" for item in error.errors()
-        ]
+        problems = [(_setting_name(item["loc"]), item["msg"].removeprefix("Value error, ")) for item in error.errors()]
+        lines = [f"{name}: {problem}" if name else problem for name, problem in problems]
         raise SettingsError("; ".join(lines)) from None
 
 
+def misspelt_settings(environ: Mapping[str, str]) -> list[str]:
+    """Return a line for each variable that is none of ours but looks as if it were meant to be one."""
+    known = [f"GITOPS_{name.upper()}" for name in Settings.model_fields]
+    lines = []
+    for name in sorted(environ):
+        if name.startswith("GITOPS_") and name not in known and not name.startswith(_OUR_VARIABLES):
+            close = get_close_matches(name, known, n=1, cutoff=0.85)
+            lines += [f"{name}: there is no such setting (did you mean {close[0]}?)"] if close else []
+    return lines
+
+
 def _setting_name(location: tuple[int | str, ...]) -> str:
-    name = str(location[0]) if location else "settings"
+    if not location:
+        return ""  # about several at once: the message names them
+    name = str(location[0])
     return name if name.isupper() else f"GITOPS_{name.upper()}"

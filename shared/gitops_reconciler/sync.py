@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from gitops_reconciler.backends.base import RunLog
@@ -98,14 +98,17 @@ class SourceSync:
             defaults=self.defaults,
             first_due_in_ms=self.first_due_in_ms,
         )
+        before = self.store.item(order.item)
         changes, problems = writer.write(tree)
+        kept = _kept(writer.left_alone, before)
         for change in changes:
             if change.verb is not Verb.UNCHANGED:
                 self.log.line(f"{change.verb.value:<10} {change.item} {change.path}")
         for problem in problems:
             self.log.line(str(problem))
-        outcome = _outcome(order.item, revision, changes, problems, started=started, ended=self.clock.now())
-        return outcome if made is None else replace(outcome, author=made.name)
+        outcome = _outcome(order.item, revision, changes, problems, kept)
+        author = made.name if made is not None else ""
+        return replace(outcome, author=author, kept=kept, started_at=started, ended_at=self.clock.now())
 
     def _read(self, registration: SourceRegistration, repository: Repository, revision: Revision) -> Tree:
         folder = registration.path
@@ -130,6 +133,8 @@ class _Writer:
     guard: Guard
     defaults: TickDefaults
     first_due_in_ms: Callable[[dict[str, Any]], int | None]
+    left_alone: list[str] = field(default_factory=list)
+    """Targets that the tree says nothing valid of: neither changed nor stale."""
 
     def write(self, tree: Tree) -> tuple[list[Change], list[DocumentProblem]]:
         mine = self.registration.name
@@ -141,9 +146,11 @@ class _Writer:
         live = [document for document in tree.resources if document.origin.scope not in frozen]
         changes = [self._write_one(document, shared, known.get(document.target)) for document in live]
         declared = {document.target for document in tree.resources}
-        gone = (view for view in known.values() if view.item not in declared and not _is_kept(view, tree))
+        gone = [view for view in known.values() if view.item not in declared and not _is_kept(view, tree)]
         changes += self._go_stale(gone, frozen)
         self._ask(changes, known)
+        said = {change.item for change in changes}
+        self.left_alone.extend(name for name, view in known.items() if name not in said and "stale" not in view.fields)
         return changes, problems
 
     def _refusal(self, document: ResourceDocument, known: dict[str, ItemView]) -> DocumentProblem | None:
@@ -257,6 +264,14 @@ class _Writer:
             raise LeaseLostError(message)
 
 
+def _kept(names: list[str], before: ItemView | None) -> dict[str, str]:
+    """Return for targets that were left alone the revision whose documents hold for them: the last good one."""
+    fields = before.fields if before is not None else {}
+    earlier: dict[str, str] = json.loads(fields.get("kept") or "{}")
+    revision = before.revision if before is not None else ""
+    return {name: held for name in names if (held := earlier.get(name, revision))}
+
+
 def _is_kept(view: ItemView, tree: Tree) -> bool:
     """Whether an undeclared target stays as it is, since the tree around it can't be trusted."""
     name = view.item.rpartition("/")[2]
@@ -319,12 +334,10 @@ def _outcome(
     revision: Revision,
     changes: list[Change],
     problems: list[DocumentProblem],
-    *,
-    started: datetime,
-    ended: datetime,
+    kept: dict[str, str],
 ) -> Outcome:
-    counts = {verb: sum(change.verb is verb for change in changes) for verb in Verb}
-    summary = ", ".join(f"{count} {verb.value}" for verb, count in counts.items() if count) or "nothing declared"
+    counts = {verb.value: sum(change.verb is verb for change in changes) for verb in Verb} | {"left alone": len(kept)}
+    summary = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "nothing declared"
     has_changed = any(change.verb is not Verb.UNCHANGED for change in changes)
     state = RunState.CHANGED if has_changed else RunState.NO_CHANGE
     reason, message = Reason.APPLIED, summary
@@ -339,8 +352,6 @@ def _outcome(
         message=message,
         revision=revision.sha,
         subject=revision.subject,
-        started_at=started,
-        ended_at=ended,
         next_ask=NextAsk.INTERVAL,
         was_applied=True,
     )

@@ -28,7 +28,7 @@ from gitops_reconciler.runs.body import run_order
 from gitops_reconciler.runs.launching import FleetRunner
 from gitops_reconciler.runs.lease import WorkLease
 from gitops_reconciler.runs.parts import RunParts, tool_environment
-from gitops_reconciler.secrets import ReferencedSecrets
+from gitops_reconciler.secrets import ENV_PREFIX, ReferencedSecrets
 from gitops_reconciler.settings import Settings, load_settings
 from gitops_reconciler.store.redis import RedisStore
 from gitops_reconciler.supervise.order import Lease, Order
@@ -142,7 +142,7 @@ def fleet_parts() -> FleetParts:
 
 def run_parts(settings: Settings, environ: Mapping[str, str]) -> RunParts:
     """Return what one run of the fleet is made of."""
-    redactor = Redactor(_own_secrets(settings))
+    redactor = Redactor([*_own_secrets(settings), *_secrets_of(environ)])
     fleet = Fleet(settings)
 
     def runner(lock_fd: int) -> Runner:
@@ -167,6 +167,11 @@ def run_parts(settings: Settings, environ: Mapping[str, str]) -> RunParts:
     )
 
 
+def _secrets_of(environ: Mapping[str, str]) -> list[str]:
+    """Return the secrets of this worker that runs may reference: masked in every run, referenced there or not."""
+    return [value for name, value in environ.items() if name.startswith(ENV_PREFIX)]
+
+
 def _own_secrets(settings: Settings) -> list[str]:
     """Return the secrets that this process holds itself, so that no run can print them."""
     urls = [url.get_secret_value() for url in (settings.redis_url, settings.broker_url) if url is not None]
@@ -185,11 +190,13 @@ def fleet_runner(settings: Settings, waker: Waker | None = None, clock: Clock | 
     """Return a worker's runner of items, with its warm server started."""
     for folder in (settings.layout.root, settings.layout.logs):
         Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
+    fleet = Fleet(settings, waker)
     return FleetRunner(
-        work=Fleet(settings, waker).work,
+        work=fleet.work,
         launcher=Zygote(parts="gitops_reconciler.wiring:fleet_parts"),
         settings=settings,
         clock=clock or SystemClock(),
+        read_run=fleet.store.run,
     )
 
 

@@ -420,3 +420,64 @@ def test_a_tree_that_reaches_out_of_itself_stalls_at_its_revision(scene: Scene) 
     scene.ask("default/web", Trigger.SCHEDULE)
     (run,) = scene.drain()
     assert run.fields["reason"] == "Stalled"
+
+
+def test_a_target_of_a_frozen_scope_stays_at_the_revision_of_its_documents(scene: Scene) -> None:
+    scene.drain()
+    before = scene.view("web").applied_revision
+    scene.push({"gitops/web.yaml": scene.note("web", "two"), "gitops/bad.yaml": "type: resource\nkind: nope\n"})
+    scene.sync()
+    scene.ask("default/web", Trigger.WEBHOOK)
+    scene.drain()
+    view = scene.view("web")
+    assert (view.status, view.applied_revision) == ("ready", before)
+    assert (scene.notes / "web").read_text() == "one"
+    (scene.notes / "web").write_text("vandal")
+    scene.ask("default/web", Trigger.SCHEDULE)
+    scene.drain()
+    assert (scene.notes / "web").read_text() == "one"
+    sha = scene.push({"gitops/bad.yaml": None})
+    scene.sync()
+    assert (scene.notes / "web").read_text() == "two"
+    assert scene.view("web").applied_revision == sha
+
+
+def test_a_skipped_run_says_what_it_waits_for_and_leaves_the_rest_alone(scene: Scene) -> None:
+    scene.drain()
+    message = scene.view("web").message
+    scene.push({"gitops/web.yaml": scene.note("web", "two")})
+    scene.ask("default/web", Trigger.SCHEDULE)
+    scene.run("default/web")
+    view = scene.view("web")
+    assert (view.status, view.message) == ("ready", message)
+    assert "asked to sync first" in view.fields["waiting_for"]
+
+
+def test_a_run_that_is_cut_off_keeps_the_revision_that_it_was_at(scene: Scene) -> None:
+    slow = KIND.replace("kind: note", "kind: slow").replace("  apply: |\n", "  apply: |\n    sleep 60\n")
+    document = scene.note("api", "hi").replace("kind: note", "kind: slow") + "timeout: 2s\n"
+    sha = scene.push({"gitops/slow.yaml": slow, "gitops/api.yaml": document})
+    scene.drain()
+    run = scene.store.run(scene.view("api").last_run)
+    assert run is not None
+    assert (run.fields["reason"], run.fields["revision"]) == ("DeadlineExceeded", sha)
+
+
+def test_secrets_of_the_worker_are_masked_whether_a_run_references_them_or_not(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITOPS_SECRET_OTHER", "canary-77aa12")
+    scene.runner.close()
+    scene.runner = fleet_runner(scene.settings)
+    nosy = KIND.replace("kind: note", "kind: nosy").replace(
+        "  apply: |\n", "  apply: |\n    tr '\\0' '\\n' < /proc/$PPID/environ\n"
+    )
+    scene.push(
+        {"gitops/nosy.yaml": nosy, "gitops/api.yaml": scene.note("api", "hi").replace("kind: note", "kind: nosy")}
+    )
+    scene.drain()
+    run = scene.store.run(scene.view("api").last_run)
+    assert run is not None
+    assert run.state == "changed"
+    assert "canary-77aa12" not in json.dumps(run.fields)
+    assert "GITOPS_SECRET_OTHER=***" in run.fields["log"]

@@ -76,6 +76,7 @@ class TargetView(_View):
     status_since: datetime | None
     reason: str = Field(description="Reason of the last run that ended")
     message: str
+    waiting_for: str = Field(description="What an ask waits for, where the last run was skipped; empty otherwise")
     revision: str = Field(description="Full SHA of the last run")
     subject: str
     applied_revision: str = Field(description="Full SHA that was applied and confirmed last")
@@ -208,6 +209,7 @@ def _target(view: ItemView, run: RunBrief | None) -> TargetView:
         message=view.message,
         revision=view.revision,
         subject=known.get("subject", ""),
+        waiting_for=known.get("waiting_for", ""),
         applied_revision=view.applied_revision,
         applied_at=view.time("applied_at"),
         requested=view.requested,

@@ -65,8 +65,9 @@ def _sum_up(shown_as: str, documents: Sequence[int], broken: Sequence[str]) -> E
         print(screen.paint(f"{shown_as}: {what}", "red"))
         return Exit.INVALID
     if not parts:
-        print(screen.paint(f"{shown_as}: no documents", "yellow"))
-        return Exit.OK
+        what = "no documents (.json, .yaml or .yml files with a 'type'); a source that looks like this fails"
+        print(screen.paint(f"{shown_as}: {what}", "red"))
+        return Exit.INVALID
     print(screen.paint(f"{shown_as}: ok ({', '.join(parts)})", "green"))
     return Exit.OK
 

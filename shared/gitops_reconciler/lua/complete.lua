@@ -16,6 +16,10 @@ if known.token ~= token or known.run ~= run then
   return answer(0)
 end
 
+-- What the run noted of its revision before it was cut off.
+if (record.revision or '') == '' and record.state ~= 'skipped' then
+  record.revision = redis.call('HGET', run_key(run), 'revision') or ''
+end
 for name, value in pairs(record) do redis.call('HSET', run_key(run), name, value) end
 redis.call('HSET', run_key(run), 'ended_at', int(NOW))
 local before = known.status_before or 'pending'
@@ -23,9 +27,13 @@ local status = what.status or before
 drop_lease(item)
 redis.call('HSET', key, 'observed', known.claimed, 'last_run', run, 'last_run_state', record.state, 'last_run_at', int(NOW),
   'status', status)
-if not known.stale then
-  redis.call('HSET', key, 'reason', record.reason or '', 'message', record.message or '')
+if record.state == 'skipped' then -- nothing is known of the target that was not known before
+  redis.call('HSET', key, 'waiting_for', record.message or '')
+else
+  redis.call('HDEL', key, 'waiting_for')
+  if not known.stale then redis.call('HSET', key, 'reason', record.reason or '', 'message', record.message or '') end
 end
+if record.kept then redis.call('HSET', key, 'kept', record.kept) end
 if status ~= before then redis.call('HSET', key, 'status_since', int(NOW)) end
 if record.seen_revision and record.seen_revision ~= '' then redis.call('HSET', key, 'seen_revision', record.seen_revision) end
 if record.revision and record.revision ~= '' then redis.call('HSET', key, 'revision', record.revision, 'subject', record.subject or '', 'author', record.author or '') end

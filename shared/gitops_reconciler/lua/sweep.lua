@@ -19,7 +19,11 @@ local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', NOW, 'LIMIT', 0, lim
 for _, item in ipairs(due) do
   redis.call('ZREM', P .. 'due', item)
   local early = redis.call('HGET', item_key(item), 'early_ends') or redis.call('HGET', item_key(item), 'lost_ends')
-  ask(item, {trigger = early and 'retry' or 'schedule', actor = ''})
+  if redis.call('HGET', item_key(item), 'schedule') == '{}' and not early then -- due only because of a restart, see above
+    ask(item, {trigger = 'retry', actor = 'store restarted'})
+  else
+    ask(item, {trigger = early and 'retry' or 'schedule', actor = ''})
+  end
 end
 
 local reclaimed = 0

@@ -68,6 +68,7 @@ class _Line(BaseModel):
     applied: StrictBool = False
     revision: _OptionalText = ""
     seen_revision: _OptionalText = ""
+    kept: dict[_Text, _Text] | None = None
     subject: _OptionalText = ""
     author: _OptionalText = ""
     counts: ChangeCounts | None = None
@@ -84,6 +85,7 @@ def outcome_to_line(outcome: Outcome, *, tools: dict[str, str], document_hash: s
         "message": _bounded(outcome.message),
         "revision": outcome.revision,
         "seen_revision": outcome.seen_revision,
+        "kept": outcome.kept,
         "subject": outcome.subject,
         "author": outcome.author,
         "counts": outcome.counts.model_dump() if outcome.counts else None,
@@ -121,6 +123,7 @@ def completion_of(order: Order, end: RunEnd, *, now: datetime, jitter: Callable[
         "document_hash": said.document_hash,
         "exit": str(end.exit),
         "interrupted": str(end.interrupted),
+        **({} if said.kept is None else {"kept": json.dumps(said.kept)}),
         "log": _tail(Path(order.log), _LOG_TAIL_OF_A_NO_OP if said.state is RunState.NO_CHANGE else _LOG_TAIL),
     }
     return Completion(

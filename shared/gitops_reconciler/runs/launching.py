@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import uuid4
@@ -13,11 +14,14 @@ from gitops_reconciler.errors import GitopsError, Reason
 from gitops_reconciler.layout import Layout
 from gitops_reconciler.outcomes import NextAsk, RunState, TargetStatus
 from gitops_reconciler.settings import Settings
+from gitops_reconciler.store.redis import RunView
 from gitops_reconciler.supervise.order import Order
 from gitops_reconciler.work.base import Claim, Completion, Refusal, Work
 
 _log = logging.getLogger("gitops_reconciler")
 _SLACK_SECONDS = 2.0
+_SHOWN_MESSAGE = 200
+_KILLED = "the processes that watched the run were killed: outcome unknown"
 _BUSY = "something of an earlier run still lives on this host and holds the target's lock"
 
 
@@ -63,6 +67,8 @@ class FleetRunner:
     launcher: Launcher
     settings: Settings
     clock: Clock
+    read_run: Callable[[str], RunView | None] | None = None
+    """Reads the record of a run that ended, to say in the log how."""
     _under_way: dict[str, Running] = field(default_factory=dict, init=False)
 
     def run(self, item: str) -> str | None:
@@ -88,8 +94,18 @@ class FleetRunner:
             self._give_back(claim, RunState.SKIPPED, Reason.BUSY, _BUSY)
         elif running.failure and not was_seen_through:
             self._give_back(claim, RunState.FAILED, Reason.INTERNAL_ERROR, running.failure)
-        _log.info("run ended", extra={"target": item, "run": run})
+        elif not was_seen_through:
+            self._give_back(claim, RunState.LOST, Reason.LOST, _KILLED)
+        self._tell(item, run)
         return run
+
+    def _tell(self, item: str, run: str) -> None:
+        view = None if self.read_run is None else self.read_run(run)
+        state = view.state if view is not None else "unknown"
+        message = view.fields.get("message", "") if view is not None else ""
+        is_bad = state in {RunState.FAILED, RunState.UNREACHABLE, RunState.ABORTED, RunState.LOST, RunState.RUNNING}
+        log = _log.warning if is_bad else _log.info
+        log("run ended", extra={"target": item, "run": run, "state": state, "message_": message[:_SHOWN_MESSAGE]})
 
     def stop(self) -> None:
         """Interrupt the runs under way, each of which still writes its end; who waits for one waits on."""

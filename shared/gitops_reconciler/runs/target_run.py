@@ -114,10 +114,10 @@ class TargetRun:
             revision = self.parts.mirrors.fetch(self.repository, asked=(epoch, number), deadline=self.deadline)
             self.seen = revision.sha
             self.parts.store.note_revision(self.order.run, revision.sha)
-            self._require_documents_of(revision.sha)
+            sha = self._revision_of_documents(revision.sha)
+            subject = revision.subject if sha == revision.sha else ""
             self._take_document_anew()
-            self._refuse_the_same_again(revision.sha)
-            sha, subject = revision.sha, revision.subject
+            self._refuse_the_same_again(sha)
         else:
             sha, subject = self.view.applied_revision, ""
         synced = self.parts.mirrors.checkout(
@@ -131,20 +131,24 @@ class TargetRun:
         self.log.line(f"{self.repository.url} {self.repository.ref} at {sha[:12]} {subject}")
         return SyncResult(tree=synced.tree, old=synced.old, new=synced.new, subject=subject)
 
-    def _require_documents_of(self, sha: str) -> None:
-        """Refuse to apply an old document at a new revision of its own tree: the source goes first."""
+    def _revision_of_documents(self, sha: str) -> str:
+        """Return the revision to apply: an old document is never applied at a new revision of its own tree.
+
+        Where the documents changed the source goes first. Where it was there already and could not use them, the target
+        stays at the revision of the documents that hold for it, and is kept equal to that.
+        """
         source = self.view.fields.get("source", "")
-        if self.view.fields.get("in_source") != "1":
-            return
-        item = self.parts.store.item(keys.source_item(source))
-        if item is None or item.revision == sha:
-            return
-        if item.fields.get("seen_revision") == sha and item.status in {"failed", "stalled"}:
-            self.log.line(f"source '{source}' could not be synced at {sha[:12]}: the documents of before are applied")
-            return
+        item = self.parts.store.item(keys.source_item(source)) if self.view.fields.get("in_source") == "1" else None
+        if item is None:
+            return sha
+        kept: dict[str, str] = json.loads(item.fields.get("kept") or "{}")
+        documents = kept.get(self.order.item, item.revision)
         folder = item.fields.get("repo_path", "")
-        if self.parts.mirrors.same_tree(self.repository, item.revision, sha, folder):
-            return
+        if documents == sha or self.parts.mirrors.same_tree(self.repository, documents, sha, folder):
+            return sha
+        if documents and item.fields.get("seen_revision") == sha:
+            self.log.line(f"its documents can't be used at {sha[:12]}: it stays at {documents[:12]}")
+            return documents
         self.parts.work.request([item.item], Cause(trigger=Trigger.SOURCE, actor=self.order.item))
         message = f"the documents changed at {sha[:12]}; source '{source}' is asked to sync first"
         raise NotSyncedError(message)

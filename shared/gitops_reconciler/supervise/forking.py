@@ -44,7 +44,8 @@ def _leave_after(name: str, board: Board, step: Callable[[], int]) -> None:
 
 def _report(board: Board, error: BaseException) -> None:
     """Say what it died of. No secret is known by value here; what shows one by its form is masked."""
-    board.failure = f"{type(error).__name__}: {error}"
+    if not isinstance(error, BrokenPipeError):  # who would have read it was killed: that is no failure of the run
+        board.failure = f"{type(error).__name__}: {error}"
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(printable(redact_url("".join(traceback.format_exception(error)))))
 

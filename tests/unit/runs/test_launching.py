@@ -88,8 +88,9 @@ def test_a_run_that_its_supervisor_completed_is_not_given_back(
 @pytest.mark.parametrize(
     ("run", "left"),
     [
-        (Run(was_seen_through=False, is_busy=True), ["pending", "Busy", None]),
+        (Run(was_seen_through=False, is_busy=True), ["pending", None, None]),
         (Run(was_seen_through=False, failure="no memory"), ["failed", "InternalError", None]),
+        (Run(was_seen_through=False), ["pending", "Lost", None]),
     ],
 )
 def test_a_run_that_never_began_is_given_back_with_its_reason(
