@@ -20,8 +20,12 @@ end
 if (record.revision or '') == '' and record.state ~= 'skipped' then
   record.revision = redis.call('HGET', run_key(run), 'revision') or ''
 end
-for name, value in pairs(record) do redis.call('HSET', run_key(run), name, value) end
-redis.call('HSET', run_key(run), 'ended_at', int(NOW))
+local written = {'ended_at', int(NOW)}
+for name, value in pairs(record) do
+  written[#written + 1] = name
+  written[#written + 1] = value
+end
+redis.call('HSET', run_key(run), unpack(written))
 local before = known.status_before or 'pending'
 local status = what.status or before
 drop_lease(item)
