@@ -296,6 +296,7 @@ def test_tokens_are_made_used_and_revoked_without_the_api(
         ]
     finally:
         assert [main(["token", "revoke", name]) for name in ("ci", "eyes")] == [0, 0]
+    assert capsys.readouterr().err.count("it was the last one") == 1
     monkeypatch.delenv("GITOPS_TOKEN")
     assert main(["targets"]) == 0
     assert main(["token", "revoke", "ci"]) == 2

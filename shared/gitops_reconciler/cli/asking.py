@@ -24,7 +24,11 @@ gitops enqueue web -o json         # {"target": …, "generation": …, "answer"
 _POLL_SECONDS = 0.2
 _ENDED = ("no_change", "changed", "failed", "skipped", "aborted", "lost", "unreachable")
 _FAILURES = ("failed", "aborted", "lost", "unreachable")
-_NOT_RUN = {"suspended": "runs when it is resumed", "stale": "its document left the tree; runs when it is back"}
+_NOT_RUN = {
+    "suspended": "runs when it is resumed",
+    "stale": "its document left the tree; runs when it is back",
+    "destroyed": "it was destroyed as wished",
+}
 
 
 def configure(parser: Parser) -> None:

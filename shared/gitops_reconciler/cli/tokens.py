@@ -152,6 +152,8 @@ def run_revoke(arguments: argparse.Namespace) -> int:
     with _tokens() as tokens:
         if tokens.revoke(arguments.name):
             print(f"token '{arguments.name}' is revoked")
+            if not tokens.exist():
+                note("it was the last one: from now on the API serves this machine without a token, and no other")
             return Exit.OK
         names = [token.name for token in tokens.list()]
     message = f"unknown token '{arguments.name}' ({suggestion(arguments.name, names)})"
