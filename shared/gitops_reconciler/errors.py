@@ -169,10 +169,6 @@ class StillStalledError(WaitingError):
     reason = Reason.STALLED
 
 
-class BusyError(WaitingError):
-    """The lease of the target is held by another run."""
-
-
 class SpecError(StalledError):
     """A document, a config or a setting is wrong; the message says file, line, value and what is allowed."""
 

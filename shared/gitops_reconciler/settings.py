@@ -158,11 +158,6 @@ class Settings(BaseSettings):
         """The state folder's paths."""
         return Layout(self.state_dir)
 
-    @property
-    def pool_interval_default(self) -> timedelta:
-        """How often a target is ticked whose document says nothing."""
-        return self.interval
-
 
 def load_settings(**overrides: Any) -> Settings:  # any field of Settings
     """Return the settings of this process' environment.

@@ -20,7 +20,6 @@ from gitops_reconciler.errors import SettingsError
 from gitops_reconciler.git.authorship import warm_up as warm_up_authorship
 from gitops_reconciler.git.credentials import load_credentials
 from gitops_reconciler.git.mirrors import GitMirrors
-from gitops_reconciler.layout import Layout
 from gitops_reconciler.logs import set_up_logging
 from gitops_reconciler.processes import Runner, SubprocessRunner
 from gitops_reconciler.redaction import Redactor
@@ -198,9 +197,3 @@ def fleet_runner(settings: Settings, waker: Waker | None = None, clock: Clock | 
         clock=clock or SystemClock(),
         read_run=fleet.store.run,
     )
-
-
-def layout_of(settings: Settings) -> Layout:
-    """Return the state folder's paths, with the folder made."""
-    settings.layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return settings.layout

@@ -12,7 +12,8 @@ import fakeredis
 import pytest
 
 from gitops_reconciler import keys
-from gitops_reconciler.outcomes import NextAsk, Trigger
+from gitops_reconciler.errors import Reason
+from gitops_reconciler.outcomes import NextAsk, Outcome, RunState, Trigger, target_status
 from gitops_reconciler.redis_text import TextRedis, as_text
 from gitops_reconciler.store.redis import RedisStore
 from gitops_reconciler.work.base import (
@@ -657,3 +658,24 @@ def test_a_separate_broker_is_woken_after_ever_longer_waits(client: TextRedis) -
         client.hset(keys.item(WEB), "queued_at", (seconds - waited) * 1000)
         work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
     assert len(sent) == 3
+
+
+def test_after_a_restart_of_the_store_everything_is_asked_once_and_says_why(client: TextRedis) -> None:
+    work = RedisWork(client)
+    work.register(spec(WEB, schedule={}), first_due_in_ms=None)
+    work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
+    client.hset(keys.SWEPT, "server", "another life of the server")
+    assert [work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS).asked for _ in range(2)] == [1, 0]
+    assert claimed(work).causes == (Cause(trigger=Trigger.RETRY, actor="store restarted"),)
+
+
+def test_a_run_that_was_interrupted_alerts_nobody_and_keeps_the_status(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    complete(work, claimed(work))
+    work.request([WEB], MANUAL)
+    stopped = Outcome(target="web", state=RunState.ABORTED, reason=Reason.INTERRUPTED, next_ask=NextAsk.BACKOFF)
+    status = target_status(stopped)
+    complete(work, claimed(work), ended("aborted", status, next_ask=NextAsk.BACKOFF, applied=False))
+    assert client.hget(keys.item(WEB), "status") == "ready"
+    assert client.xlen(keys.ALERTS) == 0
+    assert client.zscore(keys.DUE, WEB) is not None

@@ -59,6 +59,13 @@ def test_a_valid_tree_is_said_to_be_ok(upstream: GitUpstream, capsys: Printed) -
     assert capsys.readouterr().out == "gitops: ok (1 resource, 1 manifest)\n"
 
 
+@pytest.mark.req("R1.3")
+def test_a_folder_without_documents_is_as_invalid_as_a_source_of_it_would_be(tmp_path: Path, capsys: Printed) -> None:
+    (tmp_path / "README.md").write_text("nothing here")
+    assert main(["validate", str(tmp_path)]) == 2
+    assert "no documents" in capsys.readouterr().out
+
+
 def test_all_problems_are_printed_as_an_editor_takes_them_with_exit_2(
     upstream: GitUpstream, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:

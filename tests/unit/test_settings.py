@@ -156,3 +156,38 @@ def test_an_empty_variable_is_one_that_is_not_set(monkeypatch: pytest.MonkeyPatc
     settings = load_settings()
     assert settings.state_dir.is_absolute()
     assert settings.redis_url is None
+
+
+@pytest.mark.parametrize("name", ["GITOPS_REDIS_URL", "GITOPS_BROKER_URL"])
+def test_a_store_of_an_unknown_scheme_stops_the_start_and_is_not_shown(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "foo://user:s3cret-canary@h")
+    with pytest.raises(SettingsError, match=f"{name}: must begin with one of: redis://") as raised:
+        load_settings()
+    assert "s3cret" not in str(raised.value)
+
+
+def test_a_relative_state_folder_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITOPS_STATE_DIR", "here")
+    with pytest.raises(SettingsError, match="'here' must be an absolute path"):
+        load_settings()
+
+
+def test_a_misspelt_setting_is_offered_the_right_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITOPS_REPOURL", "https://forge.example/x.git")
+    with pytest.raises(SettingsError, match=r"GITOPS_REPOURL: there is no such setting \(did you mean GITOPS_REPO_URL"):
+        load_settings()
+
+
+def test_variables_that_are_meant_for_others_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITOPS_SECRET_TOKEN", "x")
+    monkeypatch.setenv("GITOPS_OF_SOMEBODY_ELSE", "x")
+    assert load_settings().port == 8420
+
+
+def test_a_rule_about_several_settings_names_them_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITOPS_LEASE_GRACE", "31s")
+    with pytest.raises(SettingsError) as raised:
+        load_settings()
+    assert str(raised.value).startswith("GITOPS_LEASE_GRACE (31s)")

@@ -226,16 +226,6 @@ class RedisStore:
         start = "-" if after == "-" else f"({after}"
         return [event_view(entry, fields) for entry, fields in self._client.xrange(keys.EVENTS, start, count=limit)]
 
-    def latest_events(self, *, limit: int = 50, item: str | None = None) -> list[EventView]:
-        """Return the latest events, newest first, of one item or of all."""
-        found = []
-        for entry, fields in self._client.xrevrange(keys.EVENTS, count=limit if item is None else limit * 50):
-            if item is None or fields.get("item") == item:
-                found.append(event_view(entry, fields))
-            if len(found) == limit:
-                break
-        return found
-
     def asked(self, repository: str) -> tuple[str, int]:
         """Return (epoch, how often this repository was asked for until now)."""
         return self.epoch(), int(self._client.hget(keys.ASKS, repository) or 0)

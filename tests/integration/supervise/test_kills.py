@@ -44,6 +44,13 @@ def test_whoever_is_killed_nothing_of_the_run_lives_after_the_grace(start: Start
     assert not is_locked(run)
 
 
+def test_a_killed_supervisor_is_no_failure_of_its_run(start: Start) -> None:
+    run = start_tool(start, "sleep", "600", processes=2)
+    run.kill("supervisor")
+    assert run.answer() is False
+    assert run.running.failure == ""
+
+
 @pytest.mark.parametrize("victims", ["supervisor", "supervisor process"])
 def test_a_tool_that_left_everything_behind_is_still_below_the_guard(start: Start, victims: str) -> None:
     run = start_tool(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from gitops_reconciler.outcomes import NextAsk, Trigger
 from gitops_reconciler.redis_text import TextRedis, as_text
 from gitops_reconciler.runs.launching import FleetRunner
 from gitops_reconciler.settings import load_settings
+from gitops_reconciler.store.redis import RunView
 from gitops_reconciler.supervise.order import Order
 from gitops_reconciler.work.base import Cause, Completion, ItemSpec
 from gitops_reconciler.work.redis import RedisWork
@@ -108,3 +110,16 @@ def test_a_launcher_that_cannot_start_gives_the_claim_back_and_says_so(
     with pytest.raises(ReconcileError):
         runner(work, broken, tmp_path).run(WEB)
     assert "no server could be started" in str(client.hget(keys.item(WEB), "message"))
+
+
+@pytest.mark.parametrize(("state", "level"), [("no_change", "INFO"), ("failed", "WARNING"), ("lost", "WARNING")])
+def test_the_log_says_how_a_run_ended(
+    state: str, level: str, work: RedisWork, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = runner(work, Starts(work, Run()), tmp_path)
+    told = RunView(run="x", item=WEB, state=state, fields={"message": "what it said"})
+    with caplog.at_level("INFO"):
+        dataclasses.replace(made, read_run=lambda _run: told).run(WEB)
+    (line,) = [record for record in caplog.records if record.getMessage() == "run ended"]
+    said = vars(line)
+    assert (line.levelname, said["target"], said["state"], said["message_"]) == (level, WEB, state, "what it said")
