@@ -679,3 +679,27 @@ def test_a_run_that_was_interrupted_alerts_nobody_and_keeps_the_status(work: Red
     assert client.hget(keys.item(WEB), "status") == "ready"
     assert client.xlen(keys.ALERTS) == 0
     assert client.zscore(keys.DUE, WEB) is not None
+
+
+def test_a_run_that_ends_without_a_word_keeps_the_revision_that_it_noted(work: RedisWork, client: TextRedis) -> None:
+    store = RedisStore(client)
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    store.note_revision(claim.run, "c" * 40)
+    record = {"state": "failed", "reason": "RunCrashed", "message": "no word", "revision": "", "document_hash": "h"}
+    complete(work, claim, ended("failed", "failed", next_ask=NextAsk.STALLED, applied=False, record=record))
+    run, view = store.run(claim.run), store.item(WEB)
+    assert run is not None
+    assert view is not None
+    assert (run.fields["revision"], view.revision, view.fields["stalled_at"]) == ("c" * 40, "c" * 40, "c" * 40 + " h")
+
+
+def test_a_skipped_run_does_not_count_as_one_that_saw_the_revision(work: RedisWork, client: TextRedis) -> None:
+    store = RedisStore(client)
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    store.note_revision(claim.run, "c" * 40)
+    complete(work, claim, ended("skipped", None, next_ask=NextAsk.BACKOFF, applied=False, record={"state": "skipped"}))
+    view = store.item(WEB)
+    assert view is not None
+    assert view.revision == ""

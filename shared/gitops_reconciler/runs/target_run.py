@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,6 @@ class TargetRun:
     log: RunLogWriter
     lock_fd: int
     deadline: Deadline = field(init=False)
-    seen: str = ""
-    """The revision that was fetched, also when nothing came of it."""
 
     def __post_init__(self) -> None:
         """The run's deadline counts from its claim."""
@@ -76,8 +74,6 @@ class TargetRun:
         if outcome is None:  # the lease is held already, so every tick leaves its word
             message = f"the tick of '{self.order.item}' left no word"
             raise GitopsError(message)
-        if outcome.next_ask is NextAsk.STALLED and not outcome.revision:
-            outcome = replace(outcome, revision=self.seen)  # what it stalled at, though it was not checked out
         return outcome
 
     @property
@@ -112,7 +108,6 @@ class TargetRun:
         if self.is_wanted:
             epoch, number = self.order.payload["asked"]
             revision = self.parts.mirrors.fetch(self.repository, asked=(epoch, number), deadline=self.deadline)
-            self.seen = revision.sha
             self.parts.store.note_revision(self.order.run, revision.sha)
             sha = self._revision_of_documents(revision.sha)
             subject = revision.subject if sha == revision.sha else ""
