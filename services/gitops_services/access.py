@@ -18,6 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gitops_reconciler.store.tokens import Role, Tokens
+from gitops_services.outages import Outages
 from gitops_services.problems import ProblemError, unavailable
 from gitops_services.sessions import SESSION_COOKIE, read_session
 
@@ -67,10 +68,11 @@ def is_loopback(address: str) -> bool:
 class Gate:
     """ASGI middleware that finds out who calls, and refuses who may not."""
 
-    def __init__(self, app: ASGIApp, *, tokens: Tokens) -> None:
+    def __init__(self, app: ASGIApp, *, tokens: Tokens, outages: Outages) -> None:
         """Guard this app with these tokens."""
         self._app = app
         self._tokens = tokens
+        self._outages = outages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it."""
@@ -79,6 +81,7 @@ class Gate:
             return
         connection = HTTPConnection(scope)
         try:
+            self._outages.refuse()
             scope.setdefault("state", {})["caller"] = await run_in_threadpool(self._admit, connection)
         except ProblemError as error:
             await _refusal(connection, error)(scope, receive, send)
@@ -87,6 +90,7 @@ class Gate:
 
     def _admit(self, request: HTTPConnection) -> Caller | None:
         """Return who calls; None where anybody may. Raises `ProblemError`."""
+        self._outages.refuse()  # once more: it may have waited for a thread
         try:
             if not self._tokens.exist():
                 return _local(request)
@@ -94,7 +98,8 @@ class Gate:
             if caller is None:
                 _refuse_other_sites(request)
                 caller = self._session(request)
-        except (RedisError, OSError):
+        except (RedisError, OSError) as error:
+            self._outages.note(error)
             raise unavailable() from None
         if caller is None:
             if request.url.path == LOGIN_PATH or request.url.path.startswith(_UNTIL_LOGIN):

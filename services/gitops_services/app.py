@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from gitops_reconciler.errors import StoreUnavailableError
+from gitops_reconciler.redis_errors import trouble
 from gitops_reconciler.settings import Settings
 from gitops_services.access import Gate
 from gitops_services.api.routes import PREFIX, build_api, build_probes
@@ -66,7 +67,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(build_probes(parts))
     app.include_router(build_console(parts, streams))
     app.mount("/static", build_static())
-    app.add_middleware(Gate, tokens=parts.tokens)
+    app.add_middleware(Gate, tokens=parts.tokens, outages=parts.outages)
     app.add_middleware(BoundedBodies)
     _answer_errors(app)
     return app
@@ -115,9 +116,10 @@ def _told(one: dict[str, Any]) -> str:
     return str(one.get("msg", "")).removeprefix("Value error, ")
 
 
-async def _store(_request: Request, error: Exception) -> Response:
-    _log.warning("a request was answered 503: redis does not answer", extra={"why": type(error).__name__})
-    return unavailable().response()
+async def _store(request: Request, error: Exception) -> Response:
+    parts_of(request.app).outages.note(error)
+    _log.warning("a request was answered 503: %s", trouble(error))
+    return unavailable(error).response()
 
 
 async def _bug(request: Request, error: Exception) -> Response:

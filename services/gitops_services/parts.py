@@ -6,21 +6,21 @@ from dataclasses import dataclass
 
 import redis
 import redis.asyncio
-from redis.asyncio.retry import Retry as AsyncRetry
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
+from gitops_reconciler.redis_clients import Patience, async_client
 from gitops_reconciler.settings import Settings
+from gitops_reconciler.store.fleet import FleetState
 from gitops_reconciler.store.listings import Listing
 from gitops_reconciler.store.redis import RedisStore
 from gitops_reconciler.store.tokens import Tokens
 from gitops_reconciler.wiring import broker_is_store, redis_client, work_options
 from gitops_reconciler.work.redis import RedisWork, Waker
 from gitops_reconciler.work.redis_async import AsyncRedisWork
+from gitops_services.outages import Outages
 from gitops_services.receiver.routes import secret_files
 from gitops_services.receiver.secret_files import SecretFiles
 
-_ANSWER_SECONDS = 5.0  # a forge waits 10 seconds for us
+_ANSWER_SECONDS = 1.25  # and once more on a new connection; a forge waits 10 seconds for us, a person less
 _STREAM_SECONDS = 30.0  # longer than a blocking read of the event stream
 
 
@@ -35,10 +35,12 @@ class Parts:
     """For blocking reads: one connection for each listener."""
     store: RedisStore
     listing: Listing
+    fleet: FleetState
     tokens: Tokens
     work: RedisWork
     async_work: AsyncRedisWork
     webhook_secrets: SecretFiles
+    outages: Outages
 
     async def close(self) -> None:
         """Close all connections."""
@@ -54,16 +56,12 @@ def open_parts(settings: Settings) -> Parts:
         SettingsError: no store is set.
 
     """
-    client = redis_client(settings)
-    client.set_retry(Retry(NoBackoff(), 1))  # whoever asked has to be answered, or told to try again
+    patience = Patience(answer_seconds=_ANSWER_SECONDS, retries=1)  # who asked is answered, or told to try again
+    client = redis_client(settings, patience=patience)
     url = settings.redis_url.get_secret_value() if settings.redis_url else ""
     waker = _broker_waker(settings)
-    asking = redis.asyncio.Redis.from_url(
-        url, decode_responses=True, socket_timeout=_ANSWER_SECONDS, retry=AsyncRetry(NoBackoff(), 1)
-    )
-    streaming = redis.asyncio.Redis.from_url(
-        url, decode_responses=True, protocol=2, socket_timeout=_STREAM_SECONDS, retry=AsyncRetry(NoBackoff(), 0)
-    )
+    asking = async_client(url, patience)
+    streaming = async_client(url, Patience(answer_seconds=_STREAM_SECONDS), protocol=2)
     options = work_options(settings)
     return Parts(
         settings=settings,
@@ -72,10 +70,12 @@ def open_parts(settings: Settings) -> Parts:
         streaming=streaming,
         store=RedisStore(client),
         listing=Listing(client),
+        fleet=FleetState(client),
         tokens=Tokens(client),
         work=RedisWork(client, options=options, waker=waker),
         async_work=AsyncRedisWork(asking, options=options, waker=waker),
         webhook_secrets=secret_files(settings),
+        outages=Outages(),
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from starlette.responses import Response
 
+from gitops_reconciler.redis_errors import is_full
+
 RETRY_AFTER_SECONDS = 5
 MEDIA_TYPE = "application/problem+json"
 
@@ -58,11 +60,15 @@ def problem_body(status: int, code: str, message: str, *, errors: list[dict[str,
     return body
 
 
-def unavailable() -> ProblemError:
-    """Return the problem for a store that does not answer: nothing was lost, ask again."""
+def unavailable(error: Exception | None = None) -> ProblemError:
+    """Return the problem for a store that does not answer, or takes no writes: nothing was lost, ask again.
+
+    Of the error, which may name hosts, only its sort is told.
+    """
+    why = "redis is full and takes no writes" if is_full(error) else "redis does not answer"
     return ProblemError(
         503,
         "store_unavailable",
-        "redis does not answer; nothing was changed, try again",
+        f"{why}; nothing was changed, try again",
         headers={"retry-after": str(RETRY_AFTER_SECONDS)},
     )

@@ -16,7 +16,9 @@ from redis.exceptions import RedisError
 from gitops_reconciler.errors import SettingsError
 from gitops_reconciler.logs import set_up_logging
 from gitops_reconciler.redaction import Redactor
+from gitops_reconciler.redis_errors import trouble
 from gitops_reconciler.settings import Settings, load_settings
+from gitops_reconciler.wiring import check_store, own_secrets
 from gitops_services.access import is_loopback
 from gitops_services.app import create_app, parts_of, streams_of
 from gitops_services.connections import CarefulProtocol
@@ -56,8 +58,10 @@ def main() -> int:
     """Serve until SIGTERM or Ctrl-C. Answers 2 when a setting is wrong."""
     try:
         settings = load_settings()
-        set_up_logging(settings.log_format, settings.log_level, redactor=Redactor())
+        set_up_logging(settings.log_format, settings.log_level, redactor=Redactor(own_secrets(settings)))
         app = create_app(settings)
+        for warning in check_store(settings):
+            _log.warning("%s", warning)
         check_binding(parts_of(app), settings)
     except SettingsError as error:
         sys.stderr.write(f"gitops-services: {error}\n")
@@ -117,5 +121,5 @@ def _has_token(parts: Parts) -> bool:
             return parts.tokens.exist()
         except (RedisError, OSError) as error:
             if time.monotonic() > end:
-                raise SettingsError(f"GITOPS_REDIS_URL: redis does not answer ({type(error).__name__})") from None
+                raise SettingsError(f"GITOPS_REDIS_URL: {trouble(error)}") from None
             time.sleep(_STORE_PAUSE_SECONDS)

@@ -35,6 +35,7 @@ class Reason(StrEnum):
     MAX_REMOVALS = "MaxRemovals"
     NOT_BUILT = "NotBuilt"
     NOT_SYNCED = "NotSynced"
+    OWNED_ELSEWHERE = "OwnedElsewhere"
     POOL_DEAD = "PoolDead"
     REF_MISSING = "RefMissing"
     REPOSITORY_CORRUPT = "RepositoryCorrupt"
@@ -45,6 +46,7 @@ class Reason(StrEnum):
     SOURCE_EMPTY = "SourceEmpty"
     SOURCE_UNREACHABLE = "SourceUnreachable"
     STATE_ELSEWHERE = "StateElsewhere"
+    STORE_UNAVAILABLE = "StoreUnavailable"
     SUSPENDED = "Suspended"
     TOOL_MISSING = "ToolMissing"
     UNKNOWN_TARGET = "UnknownTarget"
@@ -157,6 +159,12 @@ class EngineLockedError(WaitingError):
     reason = Reason.ENGINE_LOCKED
 
 
+class EngineLockLeftError(UnreachableError):
+    """The engine's own lock has been held for long, by nobody that we know of; a person has to look."""
+
+    reason = Reason.ENGINE_LOCKED
+
+
 class NotSyncedError(WaitingError):
     """The documents changed at the fetched revision, and their source has not been synced to it yet."""
 
@@ -203,6 +211,18 @@ class StateElsewhereError(StalledError):
     reason = Reason.STATE_ELSEWHERE
 
 
+class OwnedElsewhereError(StalledError):
+    """What the target would change belongs to another target; the message names both."""
+
+    reason = Reason.OWNED_ELSEWHERE
+
+
+class OwnerLeavingError(WaitingError):
+    """What the target would change belongs to one that is on its way out: as soon as it has gone it may be owned."""
+
+    reason = Reason.OWNED_ELSEWHERE
+
+
 class MaxRemovalsError(StalledError):
     """More would be destroyed or replaced than the target allows; nothing was changed."""
 
@@ -238,4 +258,4 @@ class AlertRefusedError(DeliveryError):
 class StoreUnavailableError(ReconcileError):
     """Redis does not answer; nothing was lost, the caller may try again."""
 
-    reason = Reason.SOURCE_UNREACHABLE
+    reason = Reason.STORE_UNAVAILABLE

@@ -65,6 +65,11 @@ class Layout:
         return self.root / "git" / "mirror"
 
     @property
+    def engine_locks(self) -> Path:
+        """Notes on the commands of this host that lock a state, so that a lock left behind can be proved ours."""
+        return self.root / "engine"
+
+    @property
     def secrets(self) -> Path:
         """Secrets that the program itself made (webhook secrets, first token)."""
         return self.root / "secrets"
@@ -103,9 +108,14 @@ class Layout:
         folder = self.root / "targets" / _folder_of(target)
         return folder.with_name(folder.name + ".json")
 
+    @property
+    def locks(self) -> Path:
+        """Locks of all targets, and the records of runs beside them."""
+        return self.root / "locks"
+
     def lock(self, kind: str, target: str) -> Path:
         """Return the flock of (kind, target): fleet runs and local ticks of one host meet here."""
-        path = self.root / "locks" / kind / _folder_of(target)
+        path = self.locks / kind / _folder_of(target)
         return path.with_name(path.name + ".lock")
 
     def leftover(self, kind: str, target: str) -> Path:

@@ -217,6 +217,7 @@ class _Tick:
             marker=_FileMarker(self._layout, name),
             secrets=self._secrets,
             deadline=self._deadline,
+            engine_locks=self._layout.engine_locks,
         )
 
 

@@ -13,6 +13,7 @@ from gitops_reconciler.errors import (
     Reason,
     StalledError,
     StillStalledError,
+    StoreUnavailableError,
     UnreachableError,
     WaitingError,
 )
@@ -125,24 +126,35 @@ class Outcome:
         return self.state in {RunState.FAILED, RunState.UNREACHABLE, RunState.LOST, RunState.ABORTED}
 
 
+_FOLLOWS: tuple[tuple[type[GitopsError], tuple[RunState, NextAsk]], ...] = (
+    (StillStalledError, (RunState.SKIPPED, NextAsk.INTERVAL)),
+    (WaitingError, (RunState.SKIPPED, NextAsk.BACKOFF)),
+    (UnreachableError, (RunState.UNREACHABLE, NextAsk.BACKOFF)),
+    (StalledError, (RunState.FAILED, NextAsk.STALLED)),
+    (GitError, (RunState.FAILED, NextAsk.BACKOFF)),
+)
+"""The first that fits; what fits none is a failed run that waits for its interval."""
+
+
 def state_of_error(error: BaseException) -> tuple[RunState, NextAsk]:
     """Map an exception out of a tick to the run's state and what follows; every error has an answer."""
-    if isinstance(error, StillStalledError):
-        return RunState.SKIPPED, NextAsk.INTERVAL
-    if isinstance(error, WaitingError):
-        return RunState.SKIPPED, NextAsk.BACKOFF
-    if isinstance(error, UnreachableError):
-        return RunState.UNREACHABLE, NextAsk.BACKOFF
-    if isinstance(error, StalledError):
-        return RunState.FAILED, NextAsk.STALLED
-    if isinstance(error, GitError):
-        return RunState.FAILED, NextAsk.BACKOFF
-    return RunState.FAILED, NextAsk.INTERVAL
+    if _is_of_the_store(error):  # says nothing of the target, and must not cost the ask that this run serves
+        return RunState.ABORTED, NextAsk.BACKOFF
+    follows = (follows for kind, follows in _FOLLOWS if isinstance(error, kind))
+    return next(follows, (RunState.FAILED, NextAsk.INTERVAL))
 
 
 def reason_of_error(error: BaseException) -> Reason:
     """Return the stable reason of an exception; one from outside the tree is a failed apply."""
+    if _is_of_the_store(error):
+        return Reason.STORE_UNAVAILABLE
     return error.reason if isinstance(error, GitopsError) else Reason.APPLY_FAILED
+
+
+def _is_of_the_store(error: BaseException) -> bool:
+    """Whether the store did not answer; the client's errors are known by name, as the library works without Redis."""
+    names = {kind.__module__ for kind in type(error).__mro__}
+    return isinstance(error, StoreUnavailableError) or "redis.exceptions" in names
 
 
 def describe_error(error: BaseException) -> str:

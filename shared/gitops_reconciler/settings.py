@@ -15,8 +15,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from gitops_reconciler.errors import SettingsError
 from gitops_reconciler.layout import Layout, default_state_dir
+from gitops_reconciler.redis_address import BROKER_SCHEMES, STORE_SCHEMES, check_address
 
-_STORE_SCHEMES = ("redis://", "rediss://", "unix://", "redis+socket://", "sentinel://")
 _OUR_VARIABLES = ("GITOPS_SECRET_", "GITOPS_RUN", "GITOPS_TARGET", "GITOPS_SPEC", "GITOPS_INPUTS", "GITOPS_COMMAND")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"^\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)\s*$")
@@ -81,7 +81,10 @@ class Settings(BaseSettings):
     run_deadline: Duration = timedelta(hours=1)
     run_history: int = Field(default=50, ge=1, le=10_000)
     run_retention: Duration = timedelta(days=30)
+    pool_dead_after: Duration = timedelta(seconds=60)
     worker_slots: int = Field(default=16, ge=1, le=512)
+    worker_grace: Duration = timedelta(seconds=25)
+    worker_watchdog: Duration = timedelta(seconds=30)
 
     repo_url: str | None = Field(default=None, validation_alias=_aliases("REPO_URL", "GRID_GITOPS_REPO_URL"))
     repo_branch: str = Field(default="main", validation_alias=_aliases("REPO_BRANCH", "GRID_GITOPS_BRANCH"))
@@ -105,12 +108,18 @@ class Settings(BaseSettings):
     log_format: str = Field(default="console", pattern="^(console|json)$")
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 
-    @field_validator("redis_url", "broker_url")
+    @field_validator("redis_url")
     @classmethod
-    def _has_a_known_scheme(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is not None and not url.get_secret_value().startswith(_STORE_SCHEMES):
-            message = f"must begin with one of: {', '.join(_STORE_SCHEMES)}"
-            raise ValueError(message)
+    def _is_a_store(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            check_address(url.get_secret_value(), STORE_SCHEMES)
+        return url
+
+    @field_validator("broker_url")
+    @classmethod
+    def _is_a_broker(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            check_address(url.get_secret_value(), BROKER_SCHEMES)
         return url
 
     @field_validator("state_dir", "git_allow_local", "git_credentials_file", "secrets_dir", "webhook_secrets_dir")

@@ -68,7 +68,7 @@ class SourceSync:
     clock: Clock
     log: RunLog
     defaults: TickDefaults
-    first_due_in_ms: Callable[[dict[str, Any]], int | None]
+    first_due_in_ms: Callable[[dict[str, Any], str], int | None]
     """When a new or changed schedule is due first; None: by hand and by push only."""
     seen: list[str] = field(default_factory=list)
     """The revision that this sync looked at, also when it then failed."""
@@ -132,7 +132,7 @@ class _Writer:
     cause: Cause
     guard: Guard
     defaults: TickDefaults
-    first_due_in_ms: Callable[[dict[str, Any]], int | None]
+    first_due_in_ms: Callable[[dict[str, Any], str], int | None]
     left_alone: list[str] = field(default_factory=list)
     """Targets that the tree says nothing valid of: neither changed nor stale."""
 
@@ -144,10 +144,10 @@ class _Writer:
         frozen = tree.frozen | {problem.scope for problem in refused}
         shared = self._write_shared(tree)
         live = [document for document in tree.resources if document.origin.scope not in frozen]
-        changes = [self._write_one(document, shared, known.get(document.target)) for document in live]
         declared = {document.target for document in tree.resources}
         gone = [view for view in known.values() if view.item not in declared and not _is_kept(view, tree)]
-        changes += self._go_stale(gone, frozen)
+        changes = self._go_stale(gone, frozen)  # first: one that only got another name takes over what that leaves
+        changes += [self._write_one(document, shared, known.get(document.target)) for document in live]
         self._ask(changes, known)
         said = {change.item for change in changes}
         self.left_alone.extend(name for name, view in known.items() if name not in said and "stale" not in view.fields)
@@ -185,7 +185,7 @@ class _Writer:
         verb = _verb(spec, before)
         written = self.work.register(
             spec,
-            first_due_in_ms=self.first_due_in_ms(spec.schedule),
+            first_due_in_ms=self.first_due_in_ms(spec.schedule, spec.item),
             guard=self.guard,
             cause=None if verb is Verb.MOVED else self.cause,
             suspend=_suspension(document, before, self.guard.item),

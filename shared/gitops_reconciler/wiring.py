@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import redis
-from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
-from redis.retry import Retry
 
 from gitops_reconciler.backends.registry import warm_up as warm_up_backends
 from gitops_reconciler.clock import Clock, SystemClock
@@ -23,23 +21,32 @@ from gitops_reconciler.git.mirrors import GitMirrors
 from gitops_reconciler.logs import set_up_logging
 from gitops_reconciler.processes import Runner, SubprocessRunner
 from gitops_reconciler.redaction import Redactor
+from gitops_reconciler.redis_address import passwords_in
+from gitops_reconciler.redis_clients import Patience, blocking_client
+from gitops_reconciler.redis_text import as_text
 from gitops_reconciler.runs.body import run_order
-from gitops_reconciler.runs.launching import FleetRunner
+from gitops_reconciler.runs.epochs import EpochFile, HostEpoch
+from gitops_reconciler.runs.launching import FleetRunner, patrol_of
 from gitops_reconciler.runs.lease import WorkLease
 from gitops_reconciler.runs.parts import RunParts, tool_environment
 from gitops_reconciler.secrets import ENV_PREFIX, ReferencedSecrets
 from gitops_reconciler.settings import Settings, load_settings
-from gitops_reconciler.store.redis import RedisStore
+from gitops_reconciler.store.fitness import check_server
+from gitops_reconciler.store.redis import RedisStore, RunView
 from gitops_reconciler.supervise.order import Lease, Order
 from gitops_reconciler.supervise.zygote import Zygote
 from gitops_reconciler.sync import TickDefaults
 from gitops_reconciler.work.redis import RedisWork, Waker, WorkOptions
 
+_PATIENT = Patience(answer_seconds=5, retries=3, health_seconds=15)
+_IMPATIENT = Patience(answer_seconds=1)
 
-def redis_client(settings: Settings, *, is_impatient: bool = False) -> redis.Redis:
+
+def redis_client(settings: Settings, *, is_impatient: bool = False, patience: Patience | None = None) -> redis.Redis:
     """Return a client of the fleet's store, answering text; bounded waits everywhere.
 
     `is_impatient`: for supervisors, who must look at the clock again within 3 s: short timeouts and no retries inside.
+    `patience`: another one than either.
 
     Raises:
         SettingsError: no store is set.
@@ -48,14 +55,19 @@ def redis_client(settings: Settings, *, is_impatient: bool = False) -> redis.Red
     if settings.redis_url is None:
         message = "GITOPS_REDIS_URL is not set (for example redis://localhost:6379/0, or unix:///path/redis.sock)"
         raise SettingsError(message)
-    return redis.Redis.from_url(
-        settings.redis_url.get_secret_value(),
-        decode_responses=True,
-        socket_timeout=1 if is_impatient else 5,
-        socket_connect_timeout=1 if is_impatient else 5,
-        health_check_interval=0 if is_impatient else 15,
-        retry=Retry(NoBackoff(), 0) if is_impatient else Retry(ExponentialWithJitterBackoff(cap=1.0, base=0.05), 3),
-    )
+    patience = patience or (_IMPATIENT if is_impatient else _PATIENT)
+    return blocking_client(settings.redis_url.get_secret_value(), patience)
+
+
+def check_store(settings: Settings) -> list[str]:
+    """Return what a role should say of the fleet's server when it starts; one that is away is waited for later.
+
+    Raises:
+        SettingsError: no store is set, or what answers there can't hold a fleet.
+
+    """
+    with redis_client(settings, is_impatient=True) as client:
+        return check_server(as_text(client))
 
 
 def broker_is_store(settings: Settings) -> bool:
@@ -94,6 +106,11 @@ class Fleet:
     def work(self) -> RedisWork:
         """The work protocol."""
         return RedisWork(self.client, options=work_options(self.settings), waker=self.waker)
+
+    @cached_property
+    def epoch(self) -> HostEpoch:
+        """Whether the store is the one that this host worked with."""
+        return HostEpoch(EpochFile(self.settings.layout.epoch_file), self.store, self.work)
 
 
 def git_mirrors(
@@ -141,7 +158,7 @@ def fleet_parts() -> FleetParts:
 
 def run_parts(settings: Settings, environ: Mapping[str, str]) -> RunParts:
     """Return what one run of the fleet is made of."""
-    redactor = Redactor([*_own_secrets(settings), *_secrets_of(environ)])
+    redactor = Redactor([*own_secrets(settings), *_secrets_of(environ)])
     fleet = Fleet(settings)
 
     def runner(lock_fd: int) -> Runner:
@@ -171,29 +188,39 @@ def _secrets_of(environ: Mapping[str, str]) -> list[str]:
     return [value for name, value in environ.items() if name.startswith(ENV_PREFIX)]
 
 
-def _own_secrets(settings: Settings) -> list[str]:
-    """Return the secrets that this process holds itself, so that no run can print them."""
+def own_secrets(settings: Settings) -> list[str]:
+    """Return the secrets that this process holds itself, so that no run and no log can print them."""
     urls = [url.get_secret_value() for url in (settings.redis_url, settings.broker_url) if url is not None]
-    passwords = [form for url in urls for form in _passwords_in(url)]
+    passwords = [form for url in urls for form in passwords_in(url)]
     return passwords if settings.token is None else [*passwords, settings.token.get_secret_value()]
 
 
-def _passwords_in(url: str) -> list[str]:
-    """Return the passwords of a store's URL, as written and as they are meant."""
-    parts = urlsplit(url)
-    queried = [item.partition("=")[2] for item in parts.query.split("&") if item.startswith("password=")]
-    return [form for written in (parts.password, *queried) if written for form in (written, unquote(written))]
+def _reader_of_runs(settings: Settings) -> Callable[[str], RunView | None]:
+    """Return what reads a run's record for the log, which is not worth to wait for: None when there is no answer."""
+    store = RedisStore(redis_client(settings, is_impatient=True))
+
+    def read(run: str) -> RunView | None:
+        with suppress(redis.RedisError, OSError):
+            return store.run(run)
+        return None
+
+    return read
 
 
 def fleet_runner(settings: Settings, waker: Waker | None = None, clock: Clock | None = None) -> FleetRunner:
-    """Return a worker's runner of items, with its warm server started."""
+    """Return a worker's runner of items, with its warm server and its patrol started."""
     for folder in (settings.layout.root, settings.layout.logs):
         Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
     fleet = Fleet(settings, waker)
+    zygote = Zygote(parts="gitops_reconciler.wiring:fleet_parts")
+    patrol = patrol_of(settings)
+    patrol.start()  # after the warm server: a process with threads had better not start others
     return FleetRunner(
         work=fleet.work,
-        launcher=Zygote(parts="gitops_reconciler.wiring:fleet_parts"),
+        launcher=zygote,
         settings=settings,
         clock=clock or SystemClock(),
-        read_run=fleet.store.run,
+        read_run=_reader_of_runs(settings),
+        epoch=fleet.epoch,
+        patrol=patrol,
     )

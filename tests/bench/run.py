@@ -19,7 +19,7 @@ import pytest
 from tests.bench.base import Bench, CannotRunError, Effort
 from tests.bench.pairs import FEWEST_PAIRS, Result, row_of, table
 
-BENCHES = {"webhook": "webhook", "tick": "tick", "run": "supervised", "terraform": "terraform"}
+BENCHES = {"webhook": "webhook", "tick": "tick", "run": "supervised", "terraform": "terraform", "schedule": "schedule"}
 """Name -> module of this package, which is imported when its turn comes."""
 
 

@@ -94,6 +94,9 @@ class CountedRuns:
         self.count.one()
         return run
 
+    def wind_down(self) -> None:
+        self.runner.wind_down()
+
     def stop(self) -> None:
         self.runner.stop()
 

@@ -6,13 +6,15 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import uuid4
 
 import fakeredis
 import pytest
+from redis import Redis
 
 from gitops_reconciler import keys
-from gitops_reconciler.errors import Reason
+from gitops_reconciler.errors import LeaseLostError, Reason
 from gitops_reconciler.outcomes import NextAsk, Outcome, RunState, Trigger, target_status
 from gitops_reconciler.redis_text import TextRedis, as_text
 from gitops_reconciler.store.redis import RedisStore
@@ -27,6 +29,7 @@ from gitops_reconciler.work.base import (
     Refusal,
     Renewal,
     Suspension,
+    Swept,
 )
 from gitops_reconciler.work.redis import RedisWork, WorkOptions
 
@@ -92,6 +95,11 @@ def expire_lease(client: TextRedis, item: str = WEB) -> None:
     """Let the lease end now, as its expiry would."""
     client.delete(keys.lease(item))
     client.zadd(keys.LEASES, {item: 1})
+
+
+def seconds_until_due(client: TextRedis, item: str = WEB) -> int:
+    seconds, micros = client.time()
+    return round((client.zscore(keys.DUE, item) or 0) / 1000 - seconds - micros / 1e6)
 
 
 def messages(client: TextRedis, pool: str = "custom") -> list[str]:
@@ -290,10 +298,15 @@ def test_a_renewed_lease_is_not_reclaimed_though_the_index_says_it_ended(work: R
 
 def test_three_lost_runs_in_a_row_stall_the_target_until_a_person_asks(work: RedisWork, client: TextRedis) -> None:
     work.request([WEB], Cause(trigger=Trigger.SCHEDULE))
-    for _ in range(3):
+    for backoff in (0, 10, None):
         claimed(work)
         expire_lease(client)
         work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
+        if backoff:
+            assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.NOTHING_TO_DO
+            assert seconds_until_due(client) == backoff
+            client.zadd(keys.DUE, {WEB: 1})
+            work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
     assert client.hget(keys.item(WEB), "status") == "stalled"
     assert "stalled" in event_names(client)
     client.delete("tick.custom")
@@ -304,6 +317,20 @@ def test_three_lost_runs_in_a_row_stall_the_target_until_a_person_asks(work: Red
     assert client.hget(keys.item(WEB), "status") == "ready"
     assert event_names(client)[-1] == "changed"
     assert "recovered" in event_names(client)
+
+
+def test_the_first_loss_that_a_worker_saw_is_tried_again_at_once_and_the_second_after_a_backoff(
+    work: RedisWork, client: TextRedis
+) -> None:
+    work.request([WEB], Cause(trigger=Trigger.SCHEDULE))
+    due = []
+    for _ in range(2):
+        lost = ended("lost", None, next_ask=NextAsk.BACKOFF, due_in_ms=None, applied=False)
+        assert complete(work, claimed(work), lost)
+        due.append(seconds_until_due(client))
+        client.zadd(keys.DUE, {WEB: 1})
+        work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
+    assert due == [0, 20]
 
 
 def test_a_lost_message_is_sent_again(work: RedisWork, client: TextRedis) -> None:
@@ -328,9 +355,12 @@ def test_after_a_gap_of_sweeps_no_expired_lease_is_taken_over(work: RedisWork, c
     work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
     client.hset(keys.SWEPT, "at", int(client.hget(keys.SWEPT, "at") or 0) - 60_000)
     expire_lease(client)
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="there") is Refusal.GAP
     assert work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS).reclaimed == 0
     assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="there") is Refusal.GAP
-    assert work.renew(WEB, claim.token, claim.run, ttl_ms=TTL_MS) is Renewal.HELD
+    assert work.renew(WEB, claim.token, claim.run, ttl_ms=TTL_MS) is Renewal.HELD_ASKED_AGAIN
+    assert complete(work, claim)
+    assert messages(client)[0] == WEB
 
 
 def test_an_end_before_the_apply_is_asked_again_with_a_doubling_backoff(work: RedisWork, client: TextRedis) -> None:
@@ -338,8 +368,7 @@ def test_an_end_before_the_apply_is_asked_again_with_a_doubling_backoff(work: Re
     for _ in range(3):
         work.request([WEB], Cause(trigger=Trigger.SCHEDULE))
         complete(work, claimed(work), ended("failed", "failed", next_ask=NextAsk.BACKOFF, applied=False))
-        seconds, micros = client.time()
-        waits.append(round((client.zscore(keys.DUE, WEB) or 0) / 1000 - seconds - micros / 1e6))
+        waits.append(seconds_until_due(client))
     assert waits == [10, 20, 40]
 
 
@@ -457,11 +486,10 @@ def test_a_forgotten_item_leaves_no_key_behind(work: RedisWork, client: TextRedi
 
 
 def test_a_paused_fleet_claims_nothing_and_loses_nothing(work: RedisWork, client: TextRedis) -> None:
-    store = RedisStore(client)
     work.request([WEB], MANUAL)
-    store.pause("the store was emptied")
+    work.pause("the store was emptied", actor="ann")
     assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.PAUSED
-    assert store.resume_fleet()
+    assert work.resume(actor="ann")
     assert claimed(work).generation == 1
 
 
@@ -556,13 +584,12 @@ def test_ordinary_ends_do_not_push_an_alert_out_of_its_stream(work: RedisWork, c
 
 
 def test_a_paused_fleet_keeps_an_ask_whose_run_was_lost_meanwhile(work: RedisWork, client: TextRedis) -> None:
-    store = RedisStore(client)
     work.request([WEB], MANUAL)
     claimed(work)
     expire_lease(client)
-    store.pause("the store was emptied")
+    work.pause("the store was emptied", actor="ann")
     assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.PAUSED
-    store.resume_fleet()
+    work.resume(actor="ann")
     client.delete("tick.custom")
     work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
     assert messages(client) == [WEB]
@@ -660,11 +687,11 @@ def test_a_separate_broker_is_woken_after_ever_longer_waits(client: TextRedis) -
     assert len(sent) == 3
 
 
-def test_after_a_restart_of_the_store_everything_is_asked_once_and_says_why(client: TextRedis) -> None:
-    work = RedisWork(client)
+def test_after_a_restart_of_the_store_everything_is_asked_once_and_says_why(redis_client: TextRedis) -> None:
+    work = RedisWork(redis_client)
     work.register(spec(WEB, schedule={}), first_due_in_ms=None)
     work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
-    client.hset(keys.SWEPT, "server", "another life of the server")
+    redis_client.hset(keys.SWEPT, "server", "another life of the server")
     assert [work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS).asked for _ in range(2)] == [1, 0]
     assert claimed(work).causes == (Cause(trigger=Trigger.RETRY, actor="store restarted"),)
 
@@ -703,3 +730,282 @@ def test_a_skipped_run_does_not_count_as_one_that_saw_the_revision(work: RedisWo
     view = store.item(WEB)
     assert view is not None
     assert view.revision == ""
+
+
+def sweep(work: RedisWork) -> Swept:
+    return work.sweep(limit=100, rewake_after_ms=10_000, ttl_ms=TTL_MS)
+
+
+def lose(work: RedisWork, client: TextRedis) -> None:
+    """Let a run of what is asked for be lost."""
+    claimed(work)
+    expire_lease(client)
+    sweep(work)
+
+
+def bring_due(work: RedisWork, client: TextRedis) -> None:
+    assert client.zscore(keys.DUE, WEB) is not None
+    client.zadd(keys.DUE, {WEB: 1})
+    sweep(work)
+
+
+def test_who_asked_for_a_lost_run_is_kept_for_the_next(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    lose(work, client)
+    assert [cause.trigger for cause in claimed(work).causes] == [Trigger.MANUAL, Trigger.RETRY]
+
+
+def test_a_claim_that_is_asked_for_again_counts_from_then(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    first = claimed(work)
+    client.pexpire(keys.lease(WEB), 1000)
+    assert isinstance(work.claim(WEB, first.run, ttl_ms=TTL_MS, holder="here"), Claim)
+    assert client.pttl(keys.lease(WEB)) > TTL_MS - 5000
+    expire_lease(client)
+    again = work.claim(WEB, first.run, ttl_ms=TTL_MS, holder="here")
+    assert isinstance(again, Claim)
+    assert again.token == first.token
+    assert client.pttl(keys.lease(WEB)) > 0
+
+
+def test_a_revoked_run_can_not_claim_again_and_may_still_complete(work: RedisWork) -> None:
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    work.mark(WEB, Mark.UNLOCK, actor="ann")
+    assert work.claim(WEB, claim.run, ttl_ms=TTL_MS, holder="here") is Refusal.BUSY
+    assert complete(work, claim)
+
+
+def test_no_claim_after_a_restart_is_quicker_than_the_first_sweep(redis_client: TextRedis) -> None:
+    work = RedisWork(redis_client)
+    work.register(spec(WEB), first_due_in_ms=None)
+    work.request([WEB], MANUAL)
+    claim = claimed(work)
+    sweep(work)
+    redis_client.hset(keys.SWEPT, "server", "f00d")
+    expire_lease(redis_client)
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="there") is Refusal.GAP
+    assert work.renew(WEB, claim.token, claim.run, ttl_ms=TTL_MS) is Renewal.HELD
+
+
+def test_a_stray_message_starts_nothing_that_waits_for_its_backoff(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], Cause(trigger=Trigger.SCHEDULE))
+    lose(work, client)
+    lose(work, client)
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.NOTHING_TO_DO
+    bring_due(work, client)
+    lose(work, client)
+    assert client.hget(keys.item(WEB), "status") == "stalled"
+    assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.NOTHING_TO_DO
+
+
+@pytest.mark.parametrize("mark", [Mark.SUSPEND, Mark.ABSENT])
+def test_losses_give_no_due_time_to_what_must_not_have_one(work: RedisWork, client: TextRedis, mark: Mark) -> None:
+    work.request([WEB], Cause(trigger=Trigger.SCHEDULE))
+    lose(work, client)
+    lose(work, client)
+    bring_due(work, client)
+    claimed(work)
+    work.mark(WEB, mark, actor="ann")
+    client.hset(keys.item(WEB), "lost_ends", 2)
+    expire_lease(client)
+    sweep(work)
+    assert client.hget(keys.item(WEB), "status") == "stalled"
+    assert client.zscore(keys.DUE, WEB) is None
+
+
+def test_losses_that_a_worker_saw_stall_the_target_as_well(work: RedisWork, client: TextRedis) -> None:
+    lost = ended("lost", None, next_ask=NextAsk.BACKOFF, due_in_ms=None, applied=False)
+    client.hset(keys.item(WEB), "document_hash", "h")
+    for _ in range(3):
+        work.request([WEB], Cause(trigger=Trigger.SCHEDULE))
+        complete(work, claimed(work), lost)
+    view = RedisStore(client).item(WEB)
+    assert view is not None
+    assert (view.status, view.fields["stalled_at"]) == ("stalled", "a" * 40 + " h")
+    assert "3 times in a row" in view.message
+    assert event_names(client).count("stalled") == 1
+
+
+def test_a_refusal_that_is_heard_twice_is_one_ask(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    old = claimed(work)
+    expire_lease(client)
+    claimed(work)
+    assert [complete(work, old) for _ in range(3)] == [False] * 3
+    assert client.hget(keys.item(WEB), "requested") == "2"
+
+
+def test_a_refusal_is_an_ask_also_where_nothing_is_known_of_the_run(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    old = claimed(work)
+    client.flushdb()
+    work.register(spec(WEB), first_due_in_ms=None)
+    assert not complete(work, old)
+    assert messages(client) == [WEB]
+
+
+def test_a_target_that_goes_stale_is_torn_down_all_the_same(work: RedisWork) -> None:
+    work.mark(WEB, Mark.ABSENT, actor="ann")
+    work.mark(WEB, Mark.STALE, actor="source:default", reason="gone")
+    assert not claimed(work).is_wanted
+
+
+def test_a_resumed_target_that_is_destroyed_is_not_destroyed_again(work: RedisWork, client: TextRedis) -> None:
+    work.mark(WEB, Mark.ABSENT, actor="ann")
+    complete(work, claimed(work), ended("changed", "destroyed", next_ask=NextAsk.NEVER, due_in_ms=None, applied=False))
+    client.delete("tick.custom")
+    work.mark(WEB, Mark.SUSPEND, actor="ann")
+    work.mark(WEB, Mark.RESUME, actor="ann")
+    assert messages(client) == []
+
+
+def test_a_document_that_lifts_a_suspension_has_its_target_run(work: RedisWork, client: TextRedis) -> None:
+    work.mark(WEB, Mark.SUSPEND, actor="ann")
+    lifted = Suspension(wanted=False, actor="source:default", reason="declared")
+    work.register(spec(WEB), first_due_in_ms=1000, suspend=lifted)
+    assert messages(client) == [WEB]
+
+
+def test_what_was_asked_while_a_target_was_stale_is_run_when_it_is_back(work: RedisWork, client: TextRedis) -> None:
+    work.mark(WEB, Mark.STALE, actor="source:default", reason="gone")
+    work.request([WEB], MANUAL)
+    work.register(spec(WEB, schedule={}), first_due_in_ms=None)
+    assert messages(client) == [WEB]
+    assert MANUAL in claimed(work).causes
+
+
+def test_a_queued_target_that_moves_to_another_pool_is_woken_there_at_once(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    work.register(spec(WEB, pool="prod"), first_due_in_ms=None)
+    assert messages(client, "prod") == [WEB]
+
+
+def test_a_lost_message_is_found_in_a_queue_that_is_never_empty(client: TextRedis) -> None:
+    work = RedisWork(client)
+    work.register(spec(WEB), first_due_in_ms=None)
+    work.request([WEB], MANUAL)
+    client.delete("tick.custom")
+    client.zadd(keys.QUEUED, {WEB: 1})
+    for name in ("default/one", "default/two"):
+        work.register(spec(name), first_due_in_ms=None)
+        work.request([name], MANUAL)
+        client.lpush("tick.custom", client.lrange("tick.custom", 0, 0)[0])  # a double makes up for the lost one
+    assert sweep(work).rewoken == 1
+    assert messages(client)[0] == WEB
+
+
+def test_a_store_whose_clock_jumps_back_holds_nothing_for_the_length_of_the_jump(
+    work: RedisWork, client: TextRedis
+) -> None:
+    hour = 3_600_000
+    work.register(spec("default/two"), first_due_in_ms=hour)
+    work.register(spec("default/gone"), first_due_in_ms=None)
+    work.request([WEB, "default/gone", "default/two"], MANUAL)
+    for name in (WEB, "default/gone"):
+        claimed(work, name, ttl_ms=hour)
+    work.forget("default/gone")
+    client.delete("tick.custom")
+    seconds, _ = client.time()
+    client.zadd(keys.QUEUED, {"default/two": seconds * 1000 + hour})
+    client.hset(keys.SWEPT, "at", seconds * 1000 + hour)
+    sweep(work)
+    assert max(client.pttl(keys.lease(name)) for name in (WEB, "default/gone")) <= TTL_MS
+    assert (client.zscore(keys.QUEUED, "default/two") or 0) < seconds * 1000 + TTL_MS
+
+
+def owner(work: RedisWork, item: str, resource: str = "s3 state b/k") -> tuple[Claim, str]:
+    """Let a run of the item own the resource."""
+    work.request([item], MANUAL)
+    claim = claimed(work, item)
+    return claim, work.own(Guard(item=item, token=claim.token, run=claim.run), resource)
+
+
+@pytest.fixture
+def api(work: RedisWork) -> str:
+    """A second target."""
+    work.register(spec("default/api"), first_due_in_ms=None)
+    return "default/api"
+
+
+def test_a_resource_belongs_to_one_item_and_the_other_is_told_whose_it_is(work: RedisWork, api: str) -> None:
+    claim, told = owner(work, WEB)
+    assert told == ""
+    assert owner(work, api)[1] == WEB
+    complete(work, claim)
+    assert owner(work, WEB)[1] == ""
+
+
+def test_what_is_destroyed_or_forgotten_owns_nothing(work: RedisWork, client: TextRedis, api: str) -> None:
+    work.mark(WEB, Mark.ABSENT, actor="ann")
+    claim, _ = owner(work, WEB)
+    complete(work, claim, ended("changed", "destroyed", next_ask=NextAsk.NEVER, due_in_ms=None, applied=False))
+    assert owner(work, api)[1] == ""
+    work.forget(api)
+    assert client.hgetall(keys.OWNERS) == {}
+
+
+def test_a_resource_is_given_up_once_another_one_was_applied(work: RedisWork, client: TextRedis) -> None:
+    claim, _ = owner(work, WEB, "old")
+    complete(work, claim)
+    claim, _ = owner(work, WEB, "new")
+    complete(work, claim, ended("failed", "failed", applied=False))
+    assert set(client.hgetall(keys.OWNERS)) == {"old", "new"}
+    claim, _ = owner(work, WEB, "new")
+    complete(work, claim)
+    assert set(client.hgetall(keys.OWNERS)) == {"new"}
+    claim, _ = owner(work, WEB, "")
+    complete(work, claim)
+    assert client.hgetall(keys.OWNERS) == {}
+
+
+def test_a_stale_item_leaves_what_it_owned_to_who_asks_but_not_while_it_runs(
+    work: RedisWork, client: TextRedis, api: str
+) -> None:
+    claim, _ = owner(work, WEB)
+    work.mark(WEB, Mark.STALE, actor="source:default", reason="gone")
+    other, told = owner(work, api)
+    assert told == WEB
+    complete(work, claim)
+    assert work.own(Guard(item=api, token=other.token, run=other.run), "s3 state b/k") == ""
+    assert "adopted" in event_names(client)
+    work.mark(WEB, Mark.ABSENT, actor="ann")
+    assert owner(work, WEB)[1] == api
+
+
+def test_what_is_wished_absent_is_not_adopted(work: RedisWork, api: str) -> None:
+    claim, _ = owner(work, WEB)
+    complete(work, claim)
+    work.mark(WEB, Mark.STALE, actor="source:default", reason="gone")
+    work.mark(WEB, Mark.ABSENT, actor="ann")
+    assert owner(work, api)[1] == WEB
+
+
+def test_a_dead_token_owns_nothing(work: RedisWork, client: TextRedis) -> None:
+    work.request([WEB], MANUAL)
+    dead = claimed(work)
+    expire_lease(client)
+    claimed(work)
+    with pytest.raises(LeaseLostError):
+        work.own(Guard(item=WEB, token=dead.token, run=dead.run), "s3 state b/k")
+    assert client.hgetall(keys.OWNERS) == {}
+
+
+class CountingRedis(Redis):
+    """Counts what is sent."""
+
+    sent = 0
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        self.sent += 1
+        return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+
+
+def test_a_claim_that_finds_nothing_to_do_costs_one_round_trip(redis_url: str, redis_client: TextRedis) -> None:
+    with CountingRedis.from_url(redis_url, decode_responses=True) as client:
+        work = RedisWork(client)
+        work.register(spec(WEB), first_due_in_ms=None)
+        assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.NOTHING_TO_DO
+        before = client.sent
+        assert work.claim(WEB, run_id(), ttl_ms=TTL_MS, holder="here") is Refusal.NOTHING_TO_DO
+        assert client.sent == before + 1

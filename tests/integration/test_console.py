@@ -83,10 +83,10 @@ class TestFleet:
     def test_a_paused_fleet_and_a_missing_beat_are_said(self, faces: Faces) -> None:
         assert "No beat has looked at the schedule yet" in page(faces)
         faces.work.sweep(limit=1, rewake_after_ms=1000, ttl_ms=1000)
-        faces.store.pause("the store was emptied")
+        faces.work.pause("the store was emptied", actor="ann")
         html = page(faces)
         assert "No beat" not in html
-        assert "The fleet is paused:</strong> the store was emptied" in html
+        assert "The fleet is paused by ann:</strong> the store was emptied" in html
 
     def test_a_suspended_target_says_by_whom_and_why(self, faces: Faces) -> None:
         faces.target()

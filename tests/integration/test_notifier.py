@@ -246,3 +246,17 @@ def test_a_store_that_does_not_answer_is_an_error_of_ours(tmp_path: Path) -> Non
     away = Redis(unix_socket_path=str(tmp_path / "no.sock"), decode_responses=True, retry=no_retry)
     with pytest.raises(StoreUnavailableError):
         Notifier(away, {"chat": Channel()}).drain()
+
+
+def test_a_channel_that_is_new_hears_of_the_pause_that_it_was_made_in_and_of_nothing_before(client: TextRedis) -> None:
+    command: Any = client
+    command.xadd(keys.ALERTS, {"event": "failed", "item": "default/web", "at": "1"}, id=OLD)
+    work = RedisWork(client)
+    work.pause("emptied", actor="h1", epoch="a" * 32)
+    chat = Channel()
+    notifier(client, chat=chat).drain()
+    assert chat.taken == [" paused"]
+    work.resume(actor="ann")
+    late = Channel()
+    notifier(client, late=late).drain()
+    assert late.taken == []

@@ -16,6 +16,7 @@ import pytest
 from gitops_reconciler.clock import Deadline
 from gitops_reconciler.errors import DeadlineExceededError, InterruptedRunError, ReconcileError, ToolMissingError
 from gitops_reconciler.processes import Finished, SubprocessRunner, popen
+from gitops_reconciler.processes.ending import MARK, Watcher
 from gitops_reconciler.redaction import Redactor
 from tests.support.processes import eventually, lives, pid_in
 
@@ -380,3 +381,38 @@ def test_a_started_server_lives_on_beside_us(tmp_path: Path) -> None:
 def test_a_missing_server_is_named(tmp_path: Path) -> None:
     with pytest.raises(ToolMissingError, match="'no-such-server'"):
         popen(["no-such-server"], cwd=tmp_path, env=ENV)
+
+
+def test_a_tool_does_not_die_by_its_next_line_when_its_reader_is_killed(tmp_path: Path) -> None:
+    talks = "echo $$ > tool.pid; while [ ! -e go ]; do sleep 0.05; done; echo out; echo err >&2; echo said > alive.pid"
+    code = textwrap.dedent(f"""
+        from pathlib import Path
+        from gitops_reconciler.clock import Deadline
+        from gitops_reconciler.processes import SubprocessRunner
+        SubprocessRunner(own_group=False).run(["sh", "-c", {talks!r}], cwd=Path({str(tmp_path)!r}), env={ENV!r},
+                                              deadline=Deadline())
+    """)
+    reader = subprocess.Popen([sys.executable, "-c", code])
+    tool = pid_in(tmp_path / "tool.pid", within=30)
+    reader.kill()
+    reader.wait()
+
+    (tmp_path / "go").touch()
+
+    assert eventually(lambda: not lives(tool), within=30)
+    assert (tmp_path / "alive.pid").read_text() == "said\n"
+
+
+def test_a_tool_that_had_just_begun_when_we_died_is_interrupted_too(tmp_path: Path) -> None:
+    mark = "0123456789abcdef0123456789abcdef"
+    watcher = Watcher(mark=mark, grace_seconds=1, pass_fds=())
+    script = "trap 'echo yes > cleaned; exit 1' INT; echo $$ > tool.pid; while :; do sleep 0.05; done"
+    tool = subprocess.Popen(["sh", "-c", script], cwd=tmp_path, env={**ENV, MARK: mark}, start_new_session=True)
+    pid_in(tmp_path / "tool.pid", within=30)
+    assert watcher._shell.stdin is not None
+
+    watcher._shell.stdin.close()  # as our death would, before we told it of the tool
+
+    assert tool.wait(30) == 1
+    assert (tmp_path / "cleaned").exists()
+    assert watcher._shell.wait(30) == 0

@@ -175,7 +175,7 @@ def test_a_signal_ends_everything_in_order_and_nothing_is_left(roles: Roles, num
     assert up.end(number) == 0, up.role.text()
     assert not any(lives(pid) for pid in below)
     assert not up.layout.up_file.exists()
-    ended = re.findall(r"up +\| (\S+) ended (?:with|by)", up.role.text())
+    ended = re.findall(r"up +\| (\S+) ended with 0", up.role.text())
     assert ended == ["receiver", "beat", "worker-1", "flower", "server"]
     assert "nothing is left running" in up.role.text()
 
@@ -213,6 +213,7 @@ def endless(roles: Roles, git_upstream: MakeUpstream, git_root: Path) -> Up:
     environ = {
         "GITOPS_REPO_URL": upstream.url,
         "GITOPS_GIT_ALLOW_LOCAL": str(git_root),
+        "GITOPS_WORKER_GRACE": "2s",
         "GITOPS_LEASE_GRACE": "2s",
         "GITOPS_LEASE_RENEWAL": "1s",
         "GITOPS_LEASE_TTL": "8s",

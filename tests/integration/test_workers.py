@@ -25,6 +25,7 @@ from tests.support.worker_app import HOLD, RAN, STOPPED, NotedRuns
 
 WORKER = "tests.support.worker_app"
 START_SECONDS = 30.0
+END_SECONDS = 45.0
 ASK = Cause(trigger=Trigger.MANUAL, actor="ann")
 
 
@@ -43,7 +44,7 @@ def client(server: RedisServer) -> TextRedis:
 
 @pytest.fixture
 def roles(server: RedisServer, client: TextRedis, tmp_path: Path) -> Iterator[Roles]:
-    environ = {"GITOPS_REDIS_URL": server.url, "GITOPS_LEASE_GRACE": "1s", "GITOPS_WORKER_SLOTS": "4"}
+    environ = {"GITOPS_REDIS_URL": server.url, "GITOPS_WORKER_SLOTS": "4"}
     with running_roles(tmp_path / "roles", **environ) as started:
         yield started
 
@@ -135,28 +136,33 @@ def test_a_failure_is_told_in_the_log_once_when_there_is_no_channel(roles: Roles
 def test_a_run_that_ends_within_the_grace_is_not_interrupted_by_the_end_of_its_worker(
     roles: Roles, client: TextRedis
 ) -> None:
-    worker = start_held_run(roles, client, GITOPS_LEASE_GRACE="15s")
+    worker = start_held_run(roles, client, GITOPS_WORKER_GRACE="120s")
     worker.ask_to_end()
-    assert eventually(lambda: "Warm shutdown" in worker.text())
+    assert eventually(lambda: "no more work is taken" in worker.text(), within=START_SECONDS)
     client.delete(HOLD)
-    assert worker.process.wait(10) == 0
+    assert worker.process.wait(END_SECONDS) == 0
     assert client.lrange(STOPPED, 0, -1) == []
     assert client.hgetall(keys.item("default/web"))["status"] == "ready"
 
 
 def test_a_run_that_does_not_end_is_interrupted_after_the_grace(roles: Roles, client: TextRedis) -> None:
-    worker = start_held_run(roles, client, GITOPS_LEASE_GRACE="1s")
+    worker = start_held_run(roles, client, GITOPS_WORKER_GRACE="1s")
     assert worker.end() == 0
     assert client.lrange(STOPPED, 0, -1) == ["default/web"]
 
 
-def test_asked_twice_a_worker_interrupts_its_runs_at_once(roles: Roles, client: TextRedis) -> None:
-    worker = start_held_run(roles, client, GITOPS_LEASE_GRACE="30s")
-    worker.ask_to_end()
-    assert eventually(lambda: "Warm shutdown" in worker.text())
-    worker.ask_to_end()
-    assert worker.process.wait(10) == 0
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+def test_asked_twice_a_worker_interrupts_its_runs_at_once(
+    roles: Roles, client: TextRedis, first: signal.Signals, second: signal.Signals
+) -> None:
+    worker = start_held_run(roles, client, GITOPS_WORKER_GRACE="10m")
+    worker.ask_to_end(first)
+    assert eventually(lambda: "no more work is taken" in worker.text(), within=START_SECONDS)
+    worker.ask_to_end(second)
+    assert worker.process.wait(END_SECONDS) == 0
     assert client.lrange(STOPPED, 0, -1) == ["default/web"]
+    assert client.zcard(keys.LEASES) == 0
 
 
 def start_held_run(roles: Roles, client: TextRedis, **environ: str) -> RoleProcess:
@@ -203,7 +209,8 @@ def test_beat_wakes_the_notifier_whose_message_was_lost(roles: Roles, client: Te
 
 
 def test_worker_and_beat_go_on_after_the_server_was_away(tmp_path: Path) -> None:
-    with running_redis() as server, running_roles(tmp_path / "roles", GITOPS_REDIS_URL=server.url) as roles:
+    kept = ("--save", "", "--appendonly", "yes")  # an emptied store would pause the fleet
+    with running_redis(kept) as server, running_roles(tmp_path / "roles", GITOPS_REDIS_URL=server.url) as roles:
         fleet = Fleet(roles.settings)
         client = as_text(fleet.client)
         worker = start_worker(roles, client)

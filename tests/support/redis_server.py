@@ -24,19 +24,21 @@ _VOLATILE = ("--save", "", "--appendonly", "no")
 class RedisServer:
     """One server process; it may be killed and started again on the same socket."""
 
-    def __init__(self, binary: Path, folder: Path, arguments: Sequence[str] = _VOLATILE) -> None:
+    def __init__(self, binary: Path, folder: Path, arguments: Sequence[str] = _VOLATILE, password: str = "") -> None:
+        self.folder = folder
         self.socket = folder / "redis.sock"
+        self._password = password
         self._log = folder / "redis.log"
         self._command = [
             str(binary), "--port", "0", "--unixsocket", str(self.socket), "--dir", str(folder),
-            "--maxmemory-policy", "noeviction", *arguments,
+            "--maxmemory-policy", "noeviction", *(("--requirepass", password) if password else ()), *arguments,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """The address for redis-py."""
-        return f"unix://{self.socket}"
+        return f"unix://:{self._password}@{self.socket}" if self._password else f"unix://{self.socket}"
 
     @property
     def pid(self) -> int:
@@ -45,10 +47,11 @@ class RedisServer:
             raise RuntimeError("the Redis server is not running")
         return self._process.pid
 
-    def start(self) -> None:
-        """Start the server and wait until it answers."""
+    def start(self, *more: str) -> None:
+        """Start the server, this time with more arguments, and wait until it answers."""
+        command = [*self._command, *more]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -89,10 +92,10 @@ def _wheel_binary() -> Path | None:
 
 
 @contextlib.contextmanager
-def running_redis(arguments: Sequence[str] = _VOLATILE) -> Iterator[RedisServer]:
+def running_redis(arguments: Sequence[str] = _VOLATILE, *, password: str = "") -> Iterator[RedisServer]:
     """A running server in a folder of its own, whose path is short enough for a socket."""
     folder = Path(tempfile.mkdtemp(prefix="redis-"))
-    server = RedisServer(require_redis_binary(), folder, arguments)
+    server = RedisServer(require_redis_binary(), folder, arguments, password)
     try:
         server.start()
         yield server

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gitops_reconciler.settings import Settings
 
-STOP_SECONDS = 20.0
+STOP_SECONDS = 45.0
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -91,7 +91,8 @@ class Roles:
 def running_roles(folder: Path, **environ: str) -> Iterator[Roles]:
     """Processes that share a folder and variables."""
     folder.mkdir(parents=True, exist_ok=True)
-    roles = Roles(folder, {"GITOPS_STATE_DIR": str(folder / "state"), **environ})
+    # A worker that a test leaves with a run under way does not wait for it.
+    roles = Roles(folder, {"GITOPS_STATE_DIR": str(folder / "state"), "GITOPS_WORKER_GRACE": "1s", **environ})
     try:
         yield roles
     finally:

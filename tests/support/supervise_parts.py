@@ -16,6 +16,7 @@ from typing import Any
 
 from gitops_reconciler.errors import StoreUnavailableError
 from gitops_reconciler.supervise.order import Lease, Order, RunEnd
+from gitops_reconciler.supervise.procfs import Identity
 from gitops_reconciler.work.base import Renewal
 
 
@@ -203,6 +204,13 @@ def _daemonize(_order: Order, lock_fd: int) -> dict[str, Any]:
     return {}
 
 
+def _witness(order: Order, _lock_fd: int) -> dict[str, Any]:
+    """Says who of others is still at work, now that this run is."""
+    from tests.support.supervise_workers import is_at_work
+
+    return {"at work": [who for who in order.payload["others"] if is_at_work(Identity(*who))]}
+
+
 BODIES: dict[str, Callable[[Order, int], dict[str, Any]]] = {
     "tool": _tool,
     "sleep": _sleep,
@@ -219,4 +227,5 @@ BODIES: dict[str, Callable[[Order, int], dict[str, Any]]] = {
     "fork keeps the pipe": _fork_keeps_the_pipe,
     "count interrupts": _count_interrupts,
     "daemonize": _daemonize,
+    "witness": _witness,
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from gitops_reconciler.outcomes import NextAsk
+from gitops_reconciler.redis_text import as_text
 from gitops_reconciler.settings import Settings, load_settings
 from gitops_reconciler.wiring import Fleet
 from gitops_reconciler.work.base import Claim, Completion
@@ -21,6 +22,17 @@ STOPPED = "test:stopped"
 """List: the items whose runs were interrupted."""
 
 
+LEDGER = "test:ledger"
+"""List: `begin item generation` and `end item generation` of every run, in order."""
+SECONDS = "test:seconds"
+"""How long each run takes; absent: no time."""
+
+
+def hold_of(pool: str) -> str:
+    """The key that holds the runs of one pool as `HOLD` holds all."""
+    return f"{HOLD}:{pool}"
+
+
 @dataclass
 class NotedRuns:
     """What the tick task calls in tests."""
@@ -28,31 +40,31 @@ class NotedRuns:
     settings: Settings
     waker: Waker | None
     _stop: threading.Event = field(default_factory=threading.Event)
+    _is_winding_down: bool = False
 
     def __post_init__(self) -> None:
         self._fleet = Fleet(self.settings, self.waker)
 
     def run(self, item: str) -> None:
+        if self._is_winding_down:
+            self._fleet.work.hand_back(item)
+            return
         claim = self._fleet.work.claim(item, uuid4().hex, ttl_ms=60_000, holder="test")
         if not isinstance(claim, Claim):
             return
-        self._fleet.client.rpush(RAN, item)
-        while self._fleet.client.exists(HOLD) and not self._stop.wait(0.05):
+        client = self._fleet.client
+        client.rpush(RAN, item)
+        client.rpush(LEDGER, f"begin {item} {claim.generation}")
+        self._stop.wait(float(as_text(client).get(SECONDS) or 0))
+        while client.exists(HOLD, hold_of(claim.pool)) and not self._stop.wait(0.05):
             pass
         if self._stop.is_set():
-            self._fleet.client.rpush(STOPPED, item)
-        fails = item.endswith("-fails")
-        state, status = ("failed", "failed") if fails else ("changed", "ready")
-        record = {
-            "state": state,
-            "reason": "ApplyFailed" if fails else "Applied",
-            "message": "as asked",
-            "revision": "",
-        }
-        completion = Completion(
-            record=record, status=status, next_ask=NextAsk.INTERVAL, due_in_ms=None, applied=not fails
-        )
-        self._fleet.work.complete(item, claim.token, claim.run, completion)
+            client.rpush(STOPPED, item)
+        client.rpush(LEDGER, f"end {item} {claim.generation}")
+        self._fleet.work.complete(item, claim.token, claim.run, _end(has_failed=item.endswith("-fails")))
+
+    def wind_down(self) -> None:
+        self._is_winding_down = True
 
     def stop(self) -> None:
         self._stop.set()

@@ -49,6 +49,11 @@ def test_a_name_that_is_nowhere_would_be_noticed() -> None:
     assert not is_findable("shared/no_such_file.py")
 
 
+@pytest.mark.parametrize("name", [name for name in named("reliability.md") if name.startswith("tests/")])
+def test_every_proof_of_the_reliability_page_is_there(name: str) -> None:
+    assert (ROOT / name).is_file()
+
+
 @pytest.mark.parametrize(
     "page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
 )

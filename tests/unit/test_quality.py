@@ -23,7 +23,7 @@ def test_lint_types_coverage_and_python_are_as_strict_as_promised() -> None:
 
 
 @pytest.mark.req("R1.51", "R0.64")
-@pytest.mark.parametrize("target", ["setup", "demo", "up", "check", "test", "req", "bench", "help"])
+@pytest.mark.parametrize("target", ["setup", "demo", "up", "check", "test", "req", "bench", "chaos", "help"])
 def test_the_makefile_has_the_targets_that_people_are_told_of(target: str) -> None:
     lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
     assert any(line.startswith(f"{target}:") for line in lines)

@@ -16,6 +16,7 @@ from gitops_reconciler.notify.channels import build_channels
 from gitops_reconciler.settings import Settings
 from gitops_reconciler.wiring import Fleet, broker_is_store, fleet_runner
 from gitops_reconciler.work.redis import Waker
+from gitops_workers.fairness import Fairness
 from gitops_workers.lifetime import hook_lifetime
 from gitops_workers.logs import hook_logging
 from gitops_workers.messages import (
@@ -24,12 +25,15 @@ from gitops_workers.messages import (
     broker_url,
     consumed_pools,
     notifies,
+    sentinel_options,
     tick_queue,
 )
 from gitops_workers.notifier import Notifier
+from gitops_workers.pace import Pace
 from gitops_workers.presence import Presence
 from gitops_workers.producer import Producer, queue_named
 from gitops_workers.tasks import register_tasks
+from gitops_workers.watchdog import Watchdog
 
 _SOCKET_SECONDS = 5
 
@@ -41,8 +45,12 @@ class Runs(Protocol):
         """Claim the item and run it to its end; nothing happens when there is nothing to do."""
         ...
 
+    def wind_down(self) -> None:
+        """Begin no more runs: an item that is still handed over is woken again, for another worker."""
+        ...
+
     def stop(self) -> None:
-        """Interrupt the runs under way."""
+        """Interrupt the runs under way, and any that is just about to begin."""
         ...
 
     def close(self) -> None:
@@ -56,6 +64,8 @@ MakeRuns = Callable[[Settings, Waker | None], Runs]
 class FleetApp(Celery):
     """Celery with the settings of the fleet, and with the parts that a worker process builds once."""
 
+    events_cls = "gitops_workers.consumer:FleetEvents"
+
     def __init__(self, settings: Settings, make_runs: MakeRuns) -> None:
         """Configure for these settings; nothing is connected yet."""
         super().__init__("gitops_workers")
@@ -64,7 +74,8 @@ class FleetApp(Celery):
         self.conf.update(celery_settings(settings))
         register_tasks(self)
         hook_lifetime(self)
-        self.steps["worker"].add(Presence)
+        self.steps["worker"].update({Presence, Watchdog})
+        self.steps["consumer"].update({Fairness, Pace})
 
     @property
     def waker(self) -> Waker | None:
@@ -133,9 +144,11 @@ def _broker(settings: Settings) -> Mapping[str, Any]:
             "visibility_timeout": 86400,
             "client_name": "gitops-worker",
             "priority_steps": [0],  # messages have no priority: one list a queue, not four
+            **sentinel_options(settings),
         },
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
+        "broker_channel_error_retry": True,  # full memory, a read-only replica: as if it were away, and no crash
         "broker_pool_limit": 10,
         "broker_pool_acquire_timeout": 10,
         "task_publish_retry_policy": {"max_retries": 3, "interval_start": 0, "interval_step": 0.2, "interval_max": 1},
@@ -147,6 +160,7 @@ def _worker(settings: Settings) -> Mapping[str, Any]:
         "task_acks_late": False,
         "task_reject_on_worker_lost": False,
         "worker_pool": "gitops_workers.pool:TaskPool",
+        "worker_consumer": "gitops_workers.consumer:FleetConsumer",
         "worker_concurrency": settings.worker_slots,
         "worker_prefetch_multiplier": 1,
         "worker_disable_prefetch": True,

@@ -10,13 +10,17 @@ from celery import signals
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 
 from gitops_reconciler.logs import set_up_logging
+from gitops_reconciler.redaction import Redactor
 from gitops_reconciler.settings import Settings
+from gitops_reconciler.wiring import own_secrets
 
 _CHATTY = {
     "celery.worker.strategy": logging.WARNING,  # a line for each message; runs have their own
     "celery.app.trace": logging.WARNING,
     "celery.beat": logging.WARNING,
+    "celery.worker.consumer.consumer": logging.WARNING,
     "kombu": logging.WARNING,
+    "kombu.transport.redis": logging.ERROR,  # a traceback each second while memory is full; presence says it once
     "flower": logging.ERROR,  # inspecting a worker that is just starting
     "tornado.access": logging.ERROR,
 }
@@ -35,7 +39,7 @@ def hook_logging(settings: Settings) -> None:
 
 def set_up_role_logging(settings: Settings) -> None:
     """Log as the settings say, less what is said too often."""
-    set_up_logging(settings.log_format, settings.log_level)
+    set_up_logging(settings.log_format, settings.log_level, redactor=Redactor(own_secrets(settings)))
     for name, level in _CHATTY.items():
         logging.getLogger(name).setLevel(level)
 

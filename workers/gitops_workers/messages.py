@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from gitops_reconciler.errors import SettingsError
 from gitops_reconciler.keys import NOTIFY_QUEUE, NOTIFY_TASK, TICK_QUEUE_PREFIX, TICK_TASK
+from gitops_reconciler.redis_address import SentinelAddress, sentinel_address
 from gitops_reconciler.settings import Settings
 
 __all__ = [
@@ -18,10 +20,12 @@ __all__ = [
     "broker_url",
     "consumed_pools",
     "notifies",
+    "sentinel_options",
     "tick_queue",
 ]
 
 EVERY_POOL = "*"
+_SENTINEL_SECONDS = 5
 BUILT_IN_POOLS = (
     "ansible",
     "cloudformation",
@@ -60,10 +64,9 @@ def broker_url(settings: Settings) -> str:
         SettingsError: neither is set, and without them there is no fleet.
 
     """
-    secret = settings.broker_url or settings.redis_url
-    if secret is None:
-        raise SettingsError("GITOPS_REDIS_URL is not set; worker, beat and Flower belong to the fleet that it names")
-    url = secret.get_secret_value()
+    url = _broker_address(settings)
+    if url.startswith("sentinel://"):
+        return _sentinel_url(sentinel_address(url))
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return _socket_url(url)
@@ -75,6 +78,32 @@ def broker_url(settings: Settings) -> str:
     if parts.scheme == "rediss":  # kombu would trust any certificate
         kept.setdefault("ssl_cert_reqs", "required")
     return parts._replace(path=f"/{database}", query=urlencode(kept)).geturl()
+
+
+def sentinel_options(settings: Settings) -> dict[str, Any]:
+    """Return what kombu wants to know of a `sentinel://` broker beside its URL; `{}` for others."""
+    url = _broker_address(settings)
+    if not url.startswith("sentinel://"):
+        return {}
+    address = sentinel_address(url)
+    login = {"username": address.sentinel_username, "password": address.sentinel_password}
+    return {
+        "master_name": address.service,
+        "sentinel_kwargs": {**login, "socket_timeout": _SENTINEL_SECONDS, "socket_connect_timeout": _SENTINEL_SECONDS},
+    }
+
+
+def _broker_address(settings: Settings) -> str:
+    secret = settings.broker_url or settings.redis_url
+    if secret is None:
+        raise SettingsError("GITOPS_REDIS_URL is not set; worker, beat and Flower belong to the fleet that it names")
+    return secret.get_secret_value()
+
+
+def _sentinel_url(address: SentinelAddress) -> str:
+    user, password = (quote(text or "", safe="") for text in (address.username, address.password))
+    login = f"{user}:{password}@" if user or password else ""
+    return ";".join(f"sentinel://{login}{host}:{port}/{address.database}" for host, port in address.sentinels)
 
 
 def _socket_url(url: str) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,11 +22,15 @@ from redis.exceptions import RedisError, ResponseError
 from gitops_reconciler import keys
 from gitops_reconciler.errors import AlertRefusedError, DeliveryError, StoreUnavailableError
 from gitops_reconciler.notify.base import Alert, Channel
+from gitops_reconciler.redis_errors import trouble
 from gitops_reconciler.redis_text import AnyRedis, TextRedis, as_text
+from gitops_reconciler.store.fleet import FleetState
 
 _log = logging.getLogger("gitops_workers")
 
 ALERTING = frozenset({"failed", "unreachable", "stalled", "stale", "recovered"})
+_OF_THE_FLEET = {"paused": "paused", "resumed": "paused", "pool_dead": "dead", "pool_alive": "dead"}
+"""Events without a target -> what their alert and its recovery have in common."""
 _CONSUMER = "notifier"  # one for all: whoever holds the channel's lock goes on where the last one stopped
 _BATCH = 50
 _LOCK_MS = 60_000  # more than one attempt takes
@@ -39,13 +44,11 @@ Fields = Mapping[str, str]
 
 def alert_of(fields: Fields) -> Alert | None:
     """Return the alert of an event; None for events that nobody needs to be woken for."""
-    event = fields.get("event", "")
-    if event not in ALERTING:
+    event, target = fields.get("event", ""), fields.get("item", "")
+    if event not in (ALERTING if target else _OF_THE_FLEET):
         return None
-    target = fields.get("item", "")
-    condition = "stale" if event == "stale" else "broken"
     return Alert(
-        key=f"{target}:{condition}",
+        key=_key(event, target, fields),
         event=event,
         target=target,
         kind=fields.get("kind", ""),
@@ -55,6 +58,14 @@ def alert_of(fields: Fields) -> Alert | None:
         revision=fields.get("revision", ""),
         at=datetime.fromtimestamp(int(fields.get("at", "0")) / 1000, UTC),
     )
+
+
+def _key(event: str, target: str, fields: Fields) -> str:
+    """Return what a breakage and its recovery share. No target has a name with a space."""
+    if target:
+        return f"{target}:{'stale' if event == 'stale' else 'broken'}"
+    about = f"the pool {fields['pool']}" if fields.get("pool") else "the fleet"
+    return f"{about}:{_OF_THE_FLEET[event]}"
 
 
 def backoff_seconds(attempts: int) -> float:
@@ -67,8 +78,12 @@ class Notifier:
 
     def __init__(self, client: AnyRedis, channels: Mapping[str, Channel]) -> None:
         """Read the events through this client (decode_responses=True)."""
-        text = as_text(client)
-        self._queues = [ChannelQueue(client=text, name=name, channel=each) for name, each in channels.items()]
+        self._client = text = as_text(client)
+        self._is_winding_down = threading.Event()
+        self._queues = [
+            ChannelQueue(client=text, name=name, channel=each, is_enough=self._is_winding_down.is_set)
+            for name, each in channels.items()
+        ]
 
     @property
     def channels(self) -> list[str]:
@@ -76,15 +91,23 @@ class Notifier:
         return [queue.name for queue in self._queues]
 
     def begin(self) -> None:
-        """Let channels that are new begin with what happens from now on.
+        """Let channels that are new begin with what happens from now on, or with the pause that the fleet is in.
+
+        A store that was emptied knows no channel; a beat may have said so before any worker was there to tell it.
 
         Raises:
             StoreUnavailableError: nothing was lost; the first `drain` begins then.
 
         """
-        for queue in self._queues:
-            with _store_errors():
-                queue.create("$")
+        with _store_errors():
+            pause = FleetState(self._client).pause()
+            start = str(round(pause.at.timestamp() * 1000) - 1) if pause and pause.at else "$"
+            for queue in self._queues:
+                queue.create(start)
+
+    def wind_down(self) -> None:
+        """Send nothing more after the alert that is under way: what is left is still pending, for another worker."""
+        self._is_winding_down.set()
 
     def drain(self) -> None:
         """Send what there is to send, all channels side by side.
@@ -108,6 +131,8 @@ class ChannelQueue:
     client: TextRedis
     name: str
     channel: Channel
+    is_enough: Callable[[], bool] = lambda: False
+    """Whether no more is to be sent now."""
     _owner: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -126,7 +151,7 @@ class ChannelQueue:
     def drain(self) -> None:
         """Send until nothing is left or the channel fails; returns at once while somebody else does it."""
         with _store_errors():
-            while self._take():
+            while not self.is_enough() and self._take():
                 try:
                     works = self._send_all()
                 except ResponseError as error:
@@ -175,6 +200,8 @@ class ChannelQueue:
 
     def _send(self, entry: str, fields: Fields, *, attempts: int) -> bool:
         """Send one entry; True when it needs no more attempt."""
+        if self.is_enough():
+            return False
         alert = alert_of(fields)
         if alert is not None:
             self.client.pexpire(keys.notifier_lock(self.name), _LOCK_MS)
@@ -256,5 +283,5 @@ def _store_errors() -> Iterator[None]:
     try:
         yield
     except (RedisError, OSError) as error:
-        message = f"redis did not answer the notifier: {error}"
+        message = f"redis did not serve the notifier: {trouble(error)}"
         raise StoreUnavailableError(message) from error

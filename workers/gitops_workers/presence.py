@@ -14,17 +14,21 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import redis
 from celery import bootsteps
 from celery.worker import state
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
-from redis.retry import Retry
 
 from gitops_reconciler import keys
+from gitops_reconciler.errors import StoreUnavailableError
+from gitops_reconciler.redis_clients import Patience, blocking_client
+from gitops_reconciler.redis_errors import trouble
 from gitops_reconciler.redis_text import TextRedis, as_text
+from gitops_reconciler.runs.epochs import EpochFile, HostEpoch
 from gitops_reconciler.settings import Settings
-from gitops_workers.messages import EVERY_POOL, consumed_pools, tick_queue
+from gitops_reconciler.store.redis import RedisStore
+from gitops_reconciler.wiring import work_options
+from gitops_reconciler.work.redis import RedisWork
+from gitops_workers.messages import EVERY_POOL, NOTIFY_QUEUE, consumed_pools, tick_queue
 
 _log = logging.getLogger("gitops_workers")
 
@@ -84,14 +88,7 @@ def _parsed(text: str) -> dict[str, Any]:
 def _client(settings: Settings) -> TextRedis:
     """Return a client that rather gives up than holds up the event loop."""
     url = settings.redis_url.get_secret_value() if settings.redis_url else ""
-    client = redis.Redis.from_url(
-        url,
-        decode_responses=True,
-        socket_timeout=_ANSWER_SECONDS,
-        socket_connect_timeout=_ANSWER_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-    )
-    return as_text(client)
+    return as_text(blocking_client(url, Patience(answer_seconds=_ANSWER_SECONDS)))
 
 
 def _version() -> str:
@@ -109,7 +106,11 @@ class Presence(bootsteps.StartStopStep):
         self._settings: Settings = worker.app.settings
         self._client = _client(self._settings)
         self._version = _version()
-        self._is_out = False
+        # Alerts that it causes are sent by way of beat: the loop must not wait for a broker.
+        work = RedisWork(self._client, options=work_options(self._settings))
+        self._epoch = HostEpoch(EpochFile(self._settings.layout.epoch_file), RedisStore(self._client), work)
+        self._failing: set[str] = set()
+        """Which of our acts the store refused last."""
 
     def register_with_event_loop(self, worker: Any, hub: Any) -> None:
         """Begin; called again after each reconnect to the broker, when the loop's timers were dropped."""
@@ -128,14 +129,14 @@ class Presence(bootsteps.StartStopStep):
         """Keep the store's troubles out of the loop, which would take them for the broker's."""
         try:
             act(worker)
-        except (RedisError, OSError) as error:
-            if not self._is_out:
-                _log.warning("store does not answer this worker: %s", error)
-            self._is_out = True
+        except (RedisError, OSError, StoreUnavailableError) as error:
+            if not self._failing:
+                _log.warning("store does not serve this worker: %s", trouble(error))
+            self._failing.add(act.__name__)
         else:
-            if self._is_out:
-                _log.info("store answers this worker again")
-            self._is_out = False
+            if self._failing == {act.__name__}:
+                _log.info("store serves this worker again")
+            self._failing.discard(act.__name__)
 
     def _sign(self, worker: Any) -> None:
         sign = SignOfLife(
@@ -155,13 +156,23 @@ class Presence(bootsteps.StartStopStep):
         with self._client.pipeline(transaction=False) as pipe:
             pipe.exists(keys.FLOWER)
             pipe.smembers(keys.POOLS)
-            is_watched, pools = pipe.execute()
+            pipe.get(keys.EPOCH)
+            is_watched, pools, epoch = pipe.execute()
+        self._epoch.is_ours(str(epoch or ""))  # pauses the fleet if not
         _toggle_task_events(worker.consumer.event_dispatcher, is_wanted=bool(is_watched))
         if EVERY_POOL in self._settings.pools:
             for pool in consumed_pools(self._settings, pools):
                 if tick_queue(pool) not in worker.app.amqp.queues.consume_from:
                     worker.consumer.add_task_queue(tick_queue(pool))
                     _log.info("serving a new pool", extra={"pool": pool})
+        _keep_slots(worker, pools)
+
+
+def _keep_slots(worker: Any, pools: Iterable[str]) -> None:
+    """Keep a slot for each pool that has items and that this worker serves, and for alerts if it sends them."""
+    consumed = set(worker.app.amqp.queues.consume_from)
+    if worker.pool.slots.keep_for(consumed & {NOTIFY_QUEUE, *map(tick_queue, pools)}):
+        worker.pool.on_freed()
 
 
 def _pools(queues: Iterable[str]) -> list[str]:

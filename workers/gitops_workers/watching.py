@@ -19,6 +19,7 @@ _log = logging.getLogger("gitops_workers")
 FLOWER_USER = "gitops"
 _MARK_SECONDS = 15
 _RENEWAL_SECONDS = 5.0
+_FAREWELL_SECONDS = 3.0
 
 
 def flower_login(settings: Settings) -> str:
@@ -40,8 +41,12 @@ class FlowerIsHere:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.take_away()
+
+    def take_away(self) -> None:
+        """Take the mark away, if the store answers soon."""
         self._is_over.set()
-        self._thread.join()
+        self._thread.join(_FAREWELL_SECONDS)
 
     def _keep(self) -> None:
         while not self._is_over.is_set():

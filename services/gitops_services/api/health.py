@@ -66,7 +66,8 @@ class HealthRoutes:
         try:
             swept = self._parts.client.hget(keys.SWEPT, "at")
             checks["last_sweep_seconds"] = round(time.time() - float(swept) / 1000, 1) if swept else None
-            checks["paused"] = self._parts.store.paused()
+            pause = self._parts.fleet.pause()
+            checks["paused"] = None if pause is None else pause.reason
         except (RedisError, OSError) as error:
             checks["redis"] = checks["scripts"] = type(error).__name__
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from gitops_services.api.events import EventRoutes
+from gitops_services.api.fleet import FleetRoutes
 from gitops_services.api.health import HealthRoutes
 from gitops_services.api.runs import RunRoutes
 from gitops_services.api.sources import SourceRoutes
@@ -23,6 +24,7 @@ def build_api(parts: Parts, streams: Streams) -> APIRouter:
         RunRoutes(parts),
         SourceRoutes(parts),
         EventRoutes(parts, streams),
+        FleetRoutes(parts),
         HealthRoutes(parts),
     ):
         routes.add_to(router)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Body, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from gitops_reconciler.errors import UnknownTargetError
 from gitops_reconciler.outcomes import TargetStatus, Trigger
 from gitops_reconciler.store.listings import Query as ListQuery
 from gitops_reconciler.store.listings import Sort
-from gitops_reconciler.work.base import Cause
-from gitops_services.access import caller_of
+from gitops_reconciler.store.tokens import Role
+from gitops_reconciler.work.base import Cause, Mark
+from gitops_services.access import caller_of, require
+from gitops_services.api.explaining import Explanation, explain
+from gitops_services.api.fleet import Why, situation_of
 from gitops_services.api.views import RunBrief, TargetView, run_brief, targets_of
 from gitops_services.parts import Parts
 from gitops_services.problems import ProblemError
@@ -72,6 +75,15 @@ class TargetRoutes:
             response_model=Asked,
             summary="Ask for a tick",
         )
+        add(
+            "/targets/{name:path}/explain",
+            self.explain,
+            response_model=Explanation,
+            summary="Why a target is as it is, and what happens next",
+        )
+        for what, summary in ((self.suspend, "Let a target not run"), (self.resume, "Let a target run again")):
+            path = "/targets/{name:path}/" + what.__name__
+            add(path, what, methods=["POST"], response_model=TargetView, summary=summary)
         add("/targets/{name:path}/runs", self.runs, response_model=RunPage, summary="Latest runs of a target")
         add("/targets/{name:path}", self.one, response_model=TargetView, summary="One target")
 
@@ -103,12 +115,15 @@ class TargetRoutes:
         except ValueError as error:
             raise ProblemError(400, "invalid_cursor", str(error)) from None
         return TargetPage(
-            items=targets_of(self._parts.store, page.names), next=page.next, total=page.total, counts=dict(page.counts)
+            items=targets_of(self._parts.store, self._parts.fleet, page.names),
+            next=page.next,
+            total=page.total,
+            counts=dict(page.counts),
         )
 
     def one(self, name: str) -> TargetView:
         """One target by its full name, or by its short one where only one source has it."""
-        found = targets_of(self._parts.store, [self._resolve(name)])
+        found = targets_of(self._parts.store, self._parts.fleet, [self._resolve(name)])
         if not found:
             raise ProblemError(404, "unknown_target", f"unknown target '{name}'")
         return found[0]
@@ -130,6 +145,27 @@ class TargetRoutes:
         if ask.generation == 0:  # it was forgotten meanwhile
             raise ProblemError(404, "unknown_target", f"unknown target '{name}'")
         return Asked(target=ask.item, generation=ask.generation, answer=ask.answer.value)
+
+    def explain(self, name: str) -> Explanation:
+        """In plain sentences: what it waits for, what goes on, how it stands, what comes next."""
+        view = self._parts.store.item(self._resolve(name))
+        if view is None:
+            raise ProblemError(404, "unknown_target", f"unknown target '{name}'")
+        return explain(view, situation_of(self._parts, view))
+
+    def suspend(self, name: str, request: Request, why: Annotated[Why | None, Body()] = None) -> TargetView:
+        """Let a target not run until it is resumed; asks are remembered, a run under way ends by itself."""
+        return self._mark(name, Mark.SUSPEND, request, why)
+
+    def resume(self, name: str, request: Request, why: Annotated[Why | None, Body()] = None) -> TargetView:
+        """Let a target run again, and ask for it."""
+        return self._mark(name, Mark.RESUME, request, why)
+
+    def _mark(self, name: str, mark: Mark, request: Request, why: Why | None) -> TargetView:
+        target, caller = self._resolve(name), caller_of(request)
+        require(caller, Role.OPERATOR)
+        self._parts.work.mark(target, mark, actor=caller.name, reason=why.reason if why else "")
+        return self.one(target)
 
     def _resolve(self, name: str) -> str:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gitops_reconciler import keys
 from gitops_reconciler.redaction import redact_url
+from gitops_reconciler.store.fleet import FleetState
 from gitops_reconciler.store.redis import EventView, ItemView, RedisStore, RunView
 
 
@@ -76,7 +78,7 @@ class TargetView(_View):
     status_since: datetime | None
     reason: str = Field(description="Reason of the last run that ended")
     message: str
-    waiting_for: str = Field(description="What an ask waits for, where the last run was skipped; empty otherwise")
+    waiting_for: str = Field(description="What an ask waits for: a live worker, or what the last run was skipped for")
     revision: str = Field(description="Full SHA of the last run")
     subject: str
     applied_revision: str = Field(description="Full SHA that was applied and confirmed last")
@@ -118,8 +120,10 @@ class EventEntry(_View):
     """One entry of the event stream."""
 
     id: str
-    event: str = Field(description="ended, changed, failed, recovered, stalled, unreachable, stale, suspended, lost …")
-    target: str
+    event: str = Field(
+        description="ended, changed, failed, recovered, stalled, unreachable, stale, suspended, paused, pool_dead …"
+    )
+    target: str = Field(description="Empty for an event of the whole fleet")
     at: datetime | None
     run: str
     status: str
@@ -166,11 +170,12 @@ def _run_fields(view: RunView) -> dict[str, Any]:
     }
 
 
-def targets_of(store: RedisStore, names: Iterable[str]) -> list[TargetView]:
-    """Return these targets with their runs, in two round trips."""
+def targets_of(store: RedisStore, fleet: FleetState, names: Iterable[str]) -> list[TargetView]:
+    """Return these targets with their runs, in three round trips."""
     views = list(store.items(names))
     runs = _runs_by_item(store, views)
-    return [_target(view, runs.get(view.item)) for view in views]
+    dead = {pool.pool for pool in fleet.dead_pools()}
+    return [_target(view, runs.get(view.item), dead) for view in views]
 
 
 def sources_of(store: RedisStore) -> list[SourceView]:
@@ -196,7 +201,14 @@ def _runs_by_item(store: RedisStore, views: Sequence[ItemView]) -> dict[str, Run
     return {view.item: run_brief(view) for view in store.runs_of(ids)} if ids else {}
 
 
-def _target(view: ItemView, run: RunBrief | None) -> TargetView:
+def _waiting_for(view: ItemView, dead_pools: AbstractSet[str]) -> str:
+    pool = view.fields.get("queued_pool")
+    if pool in dead_pools:
+        return f"no live worker serves pool '{pool}'"
+    return view.fields.get("waiting_for", "")
+
+
+def _target(view: ItemView, run: RunBrief | None, dead_pools: AbstractSet[str]) -> TargetView:
     known = view.fields
     return TargetView(
         name=view.item,
@@ -209,7 +221,7 @@ def _target(view: ItemView, run: RunBrief | None) -> TargetView:
         message=view.message,
         revision=view.revision,
         subject=known.get("subject", ""),
-        waiting_for=known.get("waiting_for", ""),
+        waiting_for=_waiting_for(view, dead_pools),
         applied_revision=view.applied_revision,
         applied_at=view.time("applied_at"),
         requested=view.requested,

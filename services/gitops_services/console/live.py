@@ -79,6 +79,7 @@ class Pulse:
         pipe.zcard(keys.QUEUED)
         pipe.hlen(keys.SOURCES)
         pipe.get(keys.PAUSED)
+        pipe.hgetall(keys.DEAD_POOLS)
         latest, *rest = await pipe.execute()
         return [latest[0][0] if latest else "", *rest]
 

@@ -15,7 +15,7 @@ from gitops_reconciler.errors import UnknownTargetError
 from gitops_services.access import LOCAL, caller_of
 from gitops_services.console.live import Pulse, follow
 from gitops_services.console.rendering import render
-from gitops_services.console.screens import FleetScreen, Lists, Screen, TargetScreen, fleet_query
+from gitops_services.console.screens import FleetScreen, Lists, Screen, TargetScreen, fleet_query, notices_of
 from gitops_services.parts import Parts
 from gitops_services.problems import ProblemError
 from gitops_services.sessions import (
@@ -75,12 +75,12 @@ class ConsoleRoutes:
         try:
             full = self._parts.store.resolve(name)
         except UnknownTargetError as error:
-            return _page(request, "message.html", {"title": "No such target", "text": str(error)}, status=404)
+            return self._no_such_target(request, str(error))
         if full != name:
             return RedirectResponse(f"/targets/{full}", status_code=307)
         values = TargetScreen(parts=self._parts, name=full).values()
         if values is None:
-            return _page(request, "message.html", {"title": "No such target", "text": full}, status=404)
+            return self._no_such_target(request, full)
         return _page(request, "target.html", values)
 
     async def live(self, request: Request) -> Response:
@@ -122,6 +122,10 @@ class ConsoleRoutes:
     def _fleet_screen(self, request: Request) -> FleetScreen:
         parameters = {name: request.query_params.getlist(name) for name in request.query_params}
         return FleetScreen(parts=self._parts, lists=self._lists, query=fleet_query(parameters))
+
+    def _no_such_target(self, request: Request, text: str) -> Response:
+        values = {"title": "No such target", "text": text, **notices_of(self._parts)}
+        return _page(request, "message.html", values, status=404)
 
     def _login_page(self, request: Request, error: str = "", *, status: int = 200) -> Response:
         return _page(request, "login.html", {"error": error}, status=status)

@@ -72,7 +72,7 @@ class FleetScreen:
         return {
             "query": self.query,
             "live_query": self.live_query,
-            "targets": targets_of(self.parts.store, page.names),
+            "targets": targets_of(self.parts.store, self.parts.fleet, page.names),
             "total": page.total,
             "next": page.next,
             "counts": _counts(page.counts),
@@ -80,14 +80,14 @@ class FleetScreen:
             "kinds": sorted(page.kinds),
             "is_filtered": bool(self.query.status or self.query.kind or self.query.q),
             "sources": sources_of(self.parts.store),
-            "paused": self.parts.store.paused(),
             "swept_at": _overdue_sweep(self.parts),
+            **notices_of(self.parts),
         }
 
     def show(self, version: int) -> Shown:
         """Return the parts that may change, as of that version of the fleet."""
         values = self.values(version)
-        names = ("summary", "paging", "sources")
+        names = ("notices", "summary", "paging", "sources")
         return Shown(
             parts={name: render(f"_{name}.html", values) for name in names},
             rows={f"row-{target.name}": render("_row.html", {"target": target}) for target in values["targets"]},
@@ -108,23 +108,29 @@ class TargetScreen:
 
     def values(self) -> dict[str, Any] | None:
         """Return what the templates show; None when there is no such target."""
-        found = targets_of(self.parts.store, [self.name])
+        found = targets_of(self.parts.store, self.parts.fleet, [self.name])
         if not found:
             return None
         runs = [run_brief(view) for view in self.parts.store.runs(self.name, limit=_RUNS_SHOWN)]
         latest = self.parts.store.run(runs[0].run) if runs else None
         log = plain(log_of(self.parts, latest)) if latest else ""
-        return {"target": found[0], "runs": runs, "log": log[-_LOG_SHOWN:], "live_query": self.live_query}
+        shown = {"target": found[0], "runs": runs, "log": log[-_LOG_SHOWN:], "live_query": self.live_query}
+        return {**shown, **notices_of(self.parts)}
 
     def show(self, _version: int) -> Shown:
         """Return the parts that may change."""
         values = self.values()
         if values is None:
             return Shown(parts={})
-        return Shown(parts={name: render(f"_{name}.html", values) for name in ("head", "runs", "log")})
+        return Shown(parts={name: render(f"_{name}.html", values) for name in ("notices", "head", "runs", "log")})
 
 
 Screen = FleetScreen | TargetScreen
+
+
+def notices_of(parts: Parts) -> dict[str, Any]:
+    """Return what every page says first: that the fleet is paused, that asks wait where nobody takes them."""
+    return {"pause": parts.fleet.pause(), "dead_pools": parts.fleet.dead_pools()}
 
 
 def fleet_query(parameters: Mapping[str, list[str]]) -> Query:

@@ -89,8 +89,8 @@ class WebhookEndpoint:
             reply = await self._answer(knock, receive)
         except DisconnectedError:
             return
-        except StoreUnavailableError:
-            _log.warning("webhook answered 503: redis does not answer", extra={"endpoint": knock.endpoint})
+        except StoreUnavailableError as error:
+            _log.warning("webhook answered 503: %s", error, extra={"endpoint": knock.endpoint})
             reply = refused(
                 503, "store_unavailable", "the delivery could not be written down, send it again", retry=True
             )

@@ -75,6 +75,10 @@ class AnsibleBackend:
         """
         return dict(self._outputs)
 
+    def resource_key(self) -> str:
+        """Return nothing: many playbooks may work on one host, and what each of them owns there it does not say."""
+        return ""
+
     def _play(self, playbook: Path, phase: str) -> Status:
         self._tools.log.phase(phase)
         playbook = playbook.absolute()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from gitops_reconciler.clock import Clock, Deadline
 from gitops_reconciler.models import BackEnd, DetectsDrift, DriftReport
 from gitops_reconciler.processes import Runner
 from gitops_reconciler.secrets import Secrets
 
-__all__ = ["BackEnd", "Builder", "DetectsDrift", "DriftReport", "Marker", "RunLog", "Tools"]
+__all__ = ["BackEnd", "Builder", "DetectsDrift", "DriftReport", "Marker", "OwnsResource", "RunLog", "Tools"]
 
 
 class Marker(Protocol):
@@ -42,6 +43,19 @@ class RunLog(Protocol):
         ...
 
 
+@runtime_checkable
+class OwnsResource(Protocol):
+    """The optional third protocol, for backends whose real thing has an address that two targets could both name."""
+
+    def resource_key(self) -> str:
+        """Return that address, the same for every target that means this thing, without any secret.
+
+        Empty: it can belong to nobody else, or its address is not known. Called before apply and before destroy; may
+        run the tool, and raises what apply would raise.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
     """All that a backend gets from outside; nothing is fetched, everything is passed."""
@@ -54,6 +68,8 @@ class Tools:
     marker: Marker
     secrets: Secrets
     deadline: Deadline
+    engine_locks: Path | None = None
+    """Where this host notes which command may hold an engine's lock; None: nothing is noted, no lock is ever broken."""
 
 
 Builder = Callable[[Any, Tools], BackEnd]

@@ -51,6 +51,10 @@ class DeclaredBackend:
         finished = self._run("outputs", self._config.scripts.outputs)
         return _object(finished, self._config.declared_kind) if finished.returncode == 0 else {}
 
+    def resource_key(self) -> str:
+        """Return nothing: only the scripts know what they work on, and a manifest has no word for it."""
+        return ""
+
     def _run(self, name: str, script: str) -> Finished:
         self._tools.log.phase(name)
         own = self._config.timeout_seconds

@@ -40,14 +40,16 @@ def config_of(config_type: type[Config], config: Config | None, fields: Mapping[
 def local_tools() -> Tools:
     """Return the tools of library use: this process' environment without our own settings, no deadline."""
     redactor = Redactor()
+    settings = load_settings()
     return Tools(
         runner=SubprocessRunner(redactor=redactor),
         clock=SystemClock(),
         env={name: value for name, value in os.environ.items() if not name.startswith(_OURS)},
         log=_LoggingLog(),
         marker=_MemoryMarker(),
-        secrets=ReferencedSecrets(folder=load_settings().secrets_dir, environ=os.environ, redactor=redactor),
+        secrets=ReferencedSecrets(folder=settings.secrets_dir, environ=os.environ, redactor=redactor),
         deadline=Deadline(),
+        engine_locks=settings.layout.engine_locks,
     )
 
 

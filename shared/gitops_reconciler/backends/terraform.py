@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import logging
+import platform
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -11,11 +13,12 @@ from typing import Any, ClassVar
 from gitops_reconciler.backends.base import Tools
 from gitops_reconciler.backends.local import config_of, local_tools
 from gitops_reconciler.backends.messages import head, listed, tail
+from gitops_reconciler.backends.terraform_address import StateAddress
+from gitops_reconciler.backends.terraform_locks import TerraformLocks
 from gitops_reconciler.backends.terraform_module import Module, variables
 from gitops_reconciler.backends.terraform_stream import LONGEST_MESSAGE, Stream, plain_errors
 from gitops_reconciler.errors import (
     DeadlineExceededError,
-    EngineLockedError,
     InterruptedRunError,
     MaxRemovalsError,
     ReconcileError,
@@ -31,7 +34,10 @@ from gitops_reconciler.models import (
 from gitops_reconciler.processes import Finished
 
 _PLAN_HAS_CHANGES = 2
+_ENDED_BY_ITSELF = frozenset({0, 1, _PLAN_HAS_CHANGES})
 _OWN_VARIABLES = frozenset({"TF_WORKSPACE"})  # ours to say, whatever the environment brings along
+
+_log = logging.getLogger("gitops_reconciler.run")
 
 
 class TerraformBackend:
@@ -61,6 +67,8 @@ class TerraformBackend:
             backend_config=self._config.backend_config,
             binary=self._config.binary,
         )
+        self._locks = TerraformLocks(self._module, self._tools, self._env)
+        self._broken_locks: list[str] = []
         self.sensitive_outputs: frozenset[str] = frozenset()
         """Names of the outputs that the last `get_outputs` returned and that nobody may see."""
 
@@ -91,6 +99,25 @@ class TerraformBackend:
         self.sensitive_outputs = frozenset(name for name, output in outputs.items() if output.get("sensitive"))
         return {name: output.get("value") for name, output in outputs.items()}
 
+    def resource_key(self) -> str:
+        """Return the address of the state, for which the folder has to be initialised; a state kept here is ours alone.
+
+        Raises:
+            ReconcileError: the init failed.
+
+        """
+        failed = self._init_if_needed()
+        if failed is not None:
+            raise ReconcileError(failed.message)
+        backend = self._module.configured_backend
+        if not backend and self._config.state_dir is not None:
+            return ""
+        address = StateAddress(
+            workdir=self._module.workdir, workspace=self._config.workspace, host=platform.node(), env=self._env
+        )
+        settings = backend.get("config")
+        return address.of(str(backend.get("type", "local")), settings if isinstance(settings, Mapping) else {})
+
     def detect_drift(self) -> DriftReport:
         """Compare the real things with the state; nothing is changed, not even the state, and no lock is taken."""
         failed = self._init_if_needed()
@@ -107,7 +134,7 @@ class TerraformBackend:
         return DriftReport(drifted=bool(changes), message=message, changes=changes)
 
     def _change(self, verb: str) -> Status:
-        flags = [verb, "-auto-approve", "-no-color", "-input=false", "-json", *self._lock_flag]
+        flags = [verb, "-auto-approve", "-no-color", "-input=false", "-json"]
         return self._initialised(lambda: self._ended(*self._engine(verb, flags)))
 
     def _dry_run(self, more: Sequence[str]) -> Status:
@@ -126,18 +153,18 @@ class TerraformBackend:
                     f"{listed([str(change) for change in removals])}; nothing was changed"
                 )
             self._tools.log.phase("apply")
-            flags = ["apply", "-no-color", "-input=false", "-json", *self._lock_flag]
-            applied, finished = self._stream(flags, last=[str(plan)], with_variables=False)
+            flags = ["apply", "-no-color", "-input=false", "-json"]
+            applied, finished = self._locking(flags, last=[str(plan)], with_variables=False)
             applied.planned, applied.outputs_change = stream.planned, stream.outputs_change
             return self._ended(applied, finished)
 
     def _plan(self, more: Sequence[str]) -> tuple[Stream, Finished]:
-        flags = ["plan", "-detailed-exitcode", "-no-color", "-input=false", "-json", *self._lock_flag]
+        flags = ["plan", "-detailed-exitcode", "-no-color", "-input=false", "-json"]
         return self._engine("plan", [*flags, *more])
 
     def _engine(self, phase: str, flags: Sequence[str]) -> tuple[Stream, Finished]:
         self._tools.log.phase(phase)
-        return self._stream(flags)
+        return self._locking(flags)
 
     def _planned(self, stream: Stream, finished: Finished) -> tuple[Stream, Status]:
         if finished.returncode == 0:
@@ -162,15 +189,12 @@ class TerraformBackend:
         """Return why a command failed, and what it had done by then.
 
         Raises:
-            EngineLockedError: somebody else holds the state's lock; nothing was done.
+            EngineLockedError: somebody holds the state's lock; nothing was done.
+            EngineLockLeftError: the same, for so long that a person should look.
 
         """
-        lock = next((error.lock for error in stream.errors if error.lock.get("ID")), None)
-        if lock is not None:
-            raise EngineLockedError(
-                f"the state is locked by {lock.get('Who', 'somebody')} since {lock.get('Created', 'an unknown time')} "
-                f"({lock.get('Operation', 'unknown operation')}, lock id {lock['ID']})"
-            )
+        if stream.lock:
+            raise self._locks.refusal(stream.lock)
         errors = head("\n".join(str(error) for error in stream.errors), LONGEST_MESSAGE)
         why = errors or plain_errors(finished.stderr) or f"{self._config.binary} exited {finished.returncode}"
         return f"{why}\n{_done(stream)}" if stream.applied else why
@@ -182,10 +206,10 @@ class TerraformBackend:
             return failed
         stream, status = command()
         is_needed = any(error.asks_for_init for error in stream.errors) and not stream.applied
-        if status.result is not ApplyResult.FAILED or not is_needed:
-            return status
-        self._module.forget_init()
-        return self._init_if_needed() or command()[1]
+        if status.result is ApplyResult.FAILED and is_needed:
+            self._module.forget_init()
+            status = self._init_if_needed() or command()[1]
+        return status.model_copy(update={"message": "; ".join([status.message, *self._broken_locks])})
 
     def _init_if_needed(self) -> Status | None:
         """Initialise the folder unless it is; a Status says why that failed."""
@@ -207,31 +231,78 @@ class TerraformBackend:
         why = plain_errors(finished.stderr) or tail(finished.stdout)
         return Status(result=ApplyResult.FAILED, message=f"init failed: {why}")
 
-    @property
-    def _lock_flag(self) -> list[str]:
-        return [f"-lock-timeout={self._config.lock_timeout_seconds}s"]
-
-    def _stream(
+    def _locking(
         self, flags: Sequence[str], *, last: Sequence[str] = (), with_variables: bool = True
     ) -> tuple[Stream, Finished]:
-        """Run a command that speaks JSON. What is an option comes before what is a file."""
+        """Run a command that takes the state's lock; one that a dead run of this host left is broken before, once.
+
+        Where such a run is known of, the lock is not waited for at first: it would never be given back.
+        """
+        notes = self._locks.notes
+
+        def attempt(patience_seconds: int) -> tuple[Stream, Finished]:
+            with notes.noting(self._tools.clock.now()) as holding:
+                stream = Stream(self._tools.log, self.kind, on_locked=holding.held)
+                more = [*flags, f"-lock-timeout={patience_seconds}s"]
+                finished = self._told(stream, more, last=last, with_variables=with_variables, fds=holding.fds)
+                holding.is_over = finished.returncode in _ENDED_BY_ITSELF and not stream.leaves_lock
+            return stream, finished
+
+        if notes.knows_of_dead:
+            stream, finished = attempt(0)
+            if not stream.lock:
+                return stream, finished
+            self._break_left(stream.lock)
+        return attempt(self._config.lock_timeout_seconds)
+
+    def _break_left(self, told: Mapping[str, str]) -> None:
+        held = self._locks.look(told)
+        lock = held.lock
+        left = self._locks.judge(lock).orphan_of if lock is not None else None
+        if lock is None or left is None:
+            return
+        self._tools.log.phase("unlock")
+        why_not = self._locks.free(held, lock, self._run)
+        if why_not:
+            self._tools.log.line(f"the lock {lock.id} was not broken: {why_not}")
+            return
+        said = f"broke the lock {lock.id} that {left} left on this state when it was killed"
+        self._broken_locks.append(said)
+        self._tools.log.line(said)
+        _log.warning("%s (locked since %s)", said, lock.created)
+
+    def _stream(self, flags: Sequence[str]) -> tuple[Stream, Finished]:
+        """Run a command that speaks JSON and takes no lock."""
         stream = Stream(self._tools.log, self.kind)
+        return stream, self._told(stream, flags)
+
+    def _told(
+        self,
+        stream: Stream,
+        flags: Sequence[str],
+        *,
+        last: Sequence[str] = (),
+        with_variables: bool = True,
+        fds: Sequence[int] = (),
+    ) -> Finished:
+        """Run a command and read what it says. What is an option comes before what is a file."""
         var_file = self._config.var_file if with_variables else None
         files = [] if var_file is None else ["-var-file", str(var_file.absolute())]
         try:
-            return stream, self._run([*flags, *self._module.state_flag(), *files, *last], stream)
+            return self._run([*flags, *self._module.state_flag(), *files, *last], stream, fds)
         except (DeadlineExceededError, InterruptedRunError) as error:
             if not stream.applied:
                 raise
             raise type(error)(f"{error}; {_done(stream)}") from error
 
-    def _run(self, arguments: Sequence[str], stream: Stream | None = None) -> Finished:
+    def _run(self, arguments: Sequence[str], stream: Stream | None = None, fds: Sequence[int] = ()) -> Finished:
         return self._tools.runner.run(
             [self._config.binary, *arguments],
             cwd=self._module.workdir,
             env={**self._env, **self._module.workspace_variable()},
             deadline=self._tools.deadline,
             on_line=None if stream is None else stream.line,
+            pass_fds=fds,
         )
 
 

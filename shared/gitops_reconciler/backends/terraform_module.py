@@ -56,9 +56,14 @@ class Module:
     @property
     def backend(self) -> str | None:
         """Return the type of the backend that the last init configured; None: local state by default."""
-        state = _json(self.data_dir / "terraform.tfstate")
-        backend = state.get("backend")
-        return str(backend.get("type")) if isinstance(backend, dict) and backend.get("type") else None
+        kind = self.configured_backend.get("type")
+        return str(kind) if kind else None
+
+    @property
+    def configured_backend(self) -> Mapping[str, object]:
+        """Return `type` and `config` of that backend, credentials included; empty: local state by default."""
+        backend = _json(self.data_dir / "terraform.tfstate").get("backend")
+        return backend if isinstance(backend, dict) else {}
 
     def workspace_variable(self) -> dict[str, str]:
         """Return how a command (but not init) is told its workspace: it is made by its first apply.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,9 @@ _PLAIN_SUMMARY = re.compile(
 _SILENT = frozenset({"version", "refresh_complete"})
 _NO_CHANGE = frozenset({"noop", "no-op", "read"})
 _INIT_NEEDED = re.compile(r"\b(terraform|tofu) init\b")
-_LOCK_FIELD = re.compile(r"^\s+(?P<name>ID|Operation|Who|Created):\s+(?P<value>\S.*?)\s*$", re.MULTILINE)
+_LOCK_FIELD = re.compile(r"^[ \t]+(?P<name>ID|Path|Operation|Who|Created):[ \t]+(?P<value>\S.*?)[ \t]*$", re.MULTILINE)
+_HTTP_LOCK = re.compile(r"HTTP remote state already locked: ID=(?P<id>\S*)")
+_WITH_THE_LOCK = frozenset({"refresh_start", "planned_change", "resource_drift", "change_summary", "apply_start"})
 _FRAME = re.compile(r"^[╷│╵] ?", re.MULTILINE)
 _ONLY_ANNOUNCES = re.compile(r"(Terraform|OpenTofu) encountered problems during initiali[sz]ation")
 LONGEST_MESSAGE = 4000
@@ -56,10 +58,14 @@ class Diagnostic:
 
     @property
     def lock(self) -> dict[str, str]:
-        """Return who holds the state's lock (ID, Operation, Who, Created); empty when this is about something else."""
+        """Return who holds the state's lock (ID, Path, Operation, Who, Created); empty: this is another error."""
         if self.summary != "Error acquiring the state lock":
             return {}
-        return {match["name"]: match["value"] for match in _LOCK_FIELD.finditer(self.detail)}
+        fields = {match["name"]: match["value"] for match in _LOCK_FIELD.finditer(self.detail)}
+        of_http = _HTTP_LOCK.search(self.detail)
+        if of_http and of_http["id"] != fields.get("ID"):  # who was refused describes itself (up to Terraform 1.11)
+            return {"ID": of_http["id"]}
+        return fields
 
     @property
     def asks_for_init(self) -> bool:
@@ -92,6 +98,8 @@ class Stream:
     counts: dict[str, int] = field(default_factory=dict)
     """add, change, remove, import: of the apply or destroy where there was one, else of the plan."""
     outputs_change: bool = False
+    on_locked: Callable[[str], None] | None = None
+    """Told once, with the engine's own timestamp, that it did what it does only with the state's lock held."""
 
     def line(self, stream: str, text: str) -> None:
         """Take one line of output."""
@@ -100,9 +108,22 @@ class Stream:
             self._plain(text)
             return
         kind = str(message.get("type", ""))
+        if kind in _WITH_THE_LOCK and self.on_locked is not None:
+            self.on_locked(str(message.get("@timestamp", "")))
+            self.on_locked = None
         self._read(kind, message)
         if kind not in _SILENT:
             self._show(kind, message)
+
+    @property
+    def lock(self) -> dict[str, str]:
+        """Return who holds the state's lock and kept the command out; empty when nobody did."""
+        return next((error.lock for error in self.errors if "ID" in error.lock), {})
+
+    @property
+    def leaves_lock(self) -> bool:
+        """Whether the command could not give the state's lock back."""
+        return any(error.summary == "Error releasing the state lock" for error in self.errors)
 
     @property
     def changes_something(self) -> bool:

@@ -108,7 +108,7 @@ def wait_for_end(client: Client, ask: Mapping[str, Any], *, until: float, output
 
     while (answer := client.get(path_of("targets", name))).json["observed"] < ask["generation"]:
         if time.monotonic() >= until:
-            note(f"{name} has not ended yet (status {answer.json['status']}); the ask stands")
+            note(f"{name} has not ended yet (status {answer.json['status']}); the ask stands (`gitops explain {name}`)")
             return Exit.FAILED
         time.sleep(_POLL_SECONDS)
     runs = client.get("runs", [("target", name), ("limit", "10")]).json["items"]

@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 
 from gitops_reconciler.cli.client import read_up_file
 from gitops_reconciler.errors import StoreUnavailableError
+from gitops_reconciler.redis_errors import trouble
 from gitops_reconciler.settings import Settings
 
 
@@ -19,7 +20,8 @@ def reaching_store() -> Iterator[None]:
     try:
         yield
     except RedisError as error:
-        message = f"redis did not answer: {error}"
+        said = trouble(error)
+        message = said if "redis" in said else f"redis did not answer: {said}"
         raise StoreUnavailableError(message) from error
 
 

@@ -99,6 +99,7 @@ def _query(arguments: argparse.Namespace, limit: int, after: str) -> list[tuple[
 
 def _show_list(client: Client, arguments: argparse.Namespace) -> None:
     screen = Screen.of()
+    note_troubles(client)
     pages = list(_pages(client, arguments))
     items = [item for page in pages for item in page["items"]]
     if items:
@@ -112,6 +113,18 @@ def _show_list(client: Client, arguments: argparse.Namespace) -> None:
         several = ", ".join(f"{count} {status}" for status, count in sorted(counts.items(), key=lambda one: -one[1]))
         shown = f"{len(items)} of {total} shown; " if len(items) < total else ""
         print(screen.paint(f"{shown}in all {several}", "dim"))
+
+
+def note_troubles(client: Client) -> None:
+    """Say first why nothing may move: the fleet is paused, or asks wait in a pool that nobody serves."""
+    fleet = client.get("gitops/status").json
+    if fleet["paused"]:
+        note(
+            f"the fleet is paused: {one_line(fleet['paused']['reason']) or 'no reason given'} (`gitops resume --fleet`)"
+        )
+    for dead in fleet["dead_pools"]:
+        where = f"pool '{dead['pool']}', where {dead['waiting']} wait"
+        note(f"no live worker serves {where} (`gitops explain {dead['oldest']}`)")
 
 
 def _pages(client: Client, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -140,7 +153,7 @@ def _row(item: Mapping[str, Any]) -> list[Cell]:
         Cell(text=item["applied_revision"][:SHORT_SHA]),
         Cell(text="" if last is None else ago(last["ended_at"] or last["started_at"])),
         Cell(text="" if last is None else triggers_of(last)),
-        Cell(text=item["message"]),
+        Cell(text=f"waiting: {item['waiting_for']}" if item["waiting_for"] else item["message"]),
     ]
 
 
@@ -170,6 +183,7 @@ def _facts(item: Mapping[str, Any], screen: Screen) -> Iterator[tuple[str, str]]
     since = f", for {ago(item['status_since'])}" if item["status_since"] else ""
     yield "status", screen.paint(cell.text, cell.style) + since
     yield "", one_line(item["message"])
+    yield "waiting", one_line(item["waiting_for"])
     yield "kind", f"{item['kind']} (pool {item['pool']})"
     yield "applied", _revision(item["applied_revision"], item["applied_at"])
     if item["revision"] != item["applied_revision"]:

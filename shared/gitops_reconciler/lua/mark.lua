@@ -7,7 +7,7 @@ if ARGV[6] ~= '' then
   local held = fields(item_key(guard.item), 'token', 'run')
   if held.token ~= guard.token or held.run ~= guard.run then return answer(0) end
 end
-local known = fields(key, 'kind', 'token', 'stale', 'suspended', 'requested', 'observed')
+local known = fields(key, 'kind', 'token', 'stale', 'suspended', 'desired', 'status')
 if not known.kind then return answer(0) end
 local about = {kind = known.kind, actor = ARGV[4], reason = ARGV[5]}
 if what == 'suspend' then
@@ -17,13 +17,17 @@ if what == 'suspend' then
   event('suspended', item, about)
 elseif what == 'resume' then
   redis.call('HDEL', key, 'suspended', 'suspended_by', 'suspended_why')
-  ask(item, {trigger = 'manual', actor = ARGV[4]})
+  known.suspended = nil
+  if hindrance(known) ~= 'destroyed' then ask(item, {trigger = 'manual', actor = ARGV[4]}) end
   event('resumed', item, about)
 elseif what == 'stale' then
   if not known.stale then
     redis.call('HSET', key, 'stale', int(NOW), 'message', ARGV[5])
-    redis.call('ZREM', P .. 'due', item)
-    unqueue(item)
+    known.stale = int(NOW)
+    if hindrance(known) then -- a wish to be absent holds on
+      redis.call('ZREM', P .. 'due', item)
+      unqueue(item)
+    end
     event('stale', item, about)
   end
 elseif what == 'absent' or what == 'present' then

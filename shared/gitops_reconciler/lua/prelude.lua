@@ -34,6 +34,12 @@ local function push(queue, task, args, repr)
     .. cjson.encode(repr) .. ',"kwargsrepr":"{}","origin":"gitops","ignore_result":true},"properties":{"correlation_id":"' .. id
     .. '","reply_to":"","delivery_mode":2,"delivery_info":{"exchange":"","routing_key":"' .. queue
     .. '"},"priority":0,"delivery_tag":"' .. id .. '"}}')
+  return string.match(id, '%d+$')
+end
+
+-- The number of the message that its queue hands out next; nil where the queue is empty or somebody else's message is.
+local function oldest_message(queue)
+  return tonumber(string.match(redis.call('LINDEX', queue, -1) or '', '"id":"[^"]-%-(%d+)"') or '')
 end
 
 -- `queued` says for which items a message is under way, `queued_in` how many these are in each pool.
@@ -41,19 +47,23 @@ local function unqueue(item)
   if redis.call('ZREM', P .. 'queued', item) == 0 then return end
   local pool = redis.call('HGET', item_key(item), 'queued_pool')
   if pool and redis.call('HINCRBY', P .. 'queued_in', pool, -1) <= 0 then redis.call('HDEL', P .. 'queued_in', pool) end
-  redis.call('HDEL', item_key(item), 'queued_pool', 'queued_at', 'rewakes')
+  redis.call('HDEL', item_key(item), 'queued_pool', 'queued_at', 'queued_message', 'rewakes')
 end
 
 local function wake(item, pool)
   if redis.call('HGET', item_key(item), 'queued_pool') ~= pool then unqueue(item) end
-  if redis.call('ZADD', P .. 'queued', NOW, item) == 1 then
-    redis.call('HSET', item_key(item), 'queued_pool', pool, 'queued_at', int(NOW))
-    redis.call('HINCRBY', P .. 'queued_in', pool, 1)
-  end
+  local is_new = redis.call('ZADD', P .. 'queued', NOW, item) == 1
+  local message = ''
   if HEAD.push then
-    push(HEAD.queue .. pool, HEAD.task, '[' .. cjson.encode(item) .. ']', "('" .. item .. "',)")
+    message = push(HEAD.queue .. pool, HEAD.task, '[' .. cjson.encode(item) .. ']', "('" .. item .. "',)")
   else
     WAKES[#WAKES + 1] = {item, pool}
+  end
+  if is_new then
+    redis.call('HSET', item_key(item), 'queued_pool', pool, 'queued_at', int(NOW), 'queued_message', message)
+    redis.call('HINCRBY', P .. 'queued_in', pool, 1)
+  else
+    redis.call('HSET', item_key(item), 'queued_message', message)
   end
 end
 
@@ -67,7 +77,8 @@ local function wake_notifier()
 end
 
 -- Events are written by the scripts that cause them, so that none is lost with a message or a worker. Those that
--- people must hear of have a stream of their own: ordinary ends of runs never push them out.
+-- people must hear of have a stream of their own: ordinary ends of runs never push them out. What has no item is of the
+-- whole fleet (paused, resumed, pool_dead, pool_alive), and always of that sort.
 local ALERTING = {failed = true, unreachable = true, stalled = true, stale = true, recovered = true}
 local function event(kind, item, more)
   local entry = {'event', kind, 'item', item, 'at', int(NOW)}
@@ -76,7 +87,7 @@ local function event(kind, item, more)
     entry[#entry + 1] = tostring(value)
   end
   redis.call('XADD', P .. 'events', 'MAXLEN', '~', 10000, '*', unpack(entry))
-  if ALERTING[kind] then
+  if ALERTING[kind] or item == '' then
     redis.call('XADD', P .. 'alerts', 'MAXLEN', '~', 10000, '*', unpack(entry))
     wake_notifier()
   end
@@ -118,7 +129,27 @@ local function ask(item, cause)
   return {'queued', int(generation)}
 end
 
+-- When an item that losses stalled is looked at next; what a cron expression says is not known here.
+local function next_look(schedule)
+  local known = cjson.decode(schedule or '{}')
+  return (known.interval or known.cron) and NOW + (known.interval or 3600) * 1000 or nil
+end
+
 local function backoff_ms(times) return math.min(BACKOFF_CAP_MS, BACKOFF_BASE_MS * 2 ^ math.min(times - 1, 10)) end
+
+-- What an item owns that others could own as well (keys.OWNERS). What it does not keep is free for others.
+local function keep_resources(item, is_kept)
+  local kept = {}
+  for _, resource in ipairs(cjson.decode(redis.call('HGET', item_key(item), 'resources') or '[]')) do
+    if is_kept(resource) then
+      kept[#kept + 1] = resource
+    elseif redis.call('HGET', P .. 'owners', resource) == item then
+      redis.call('HDEL', P .. 'owners', resource)
+    end
+  end
+  if #kept > 0 then redis.call('HSET', item_key(item), 'resources', cjson.encode(kept))
+  else redis.call('HDEL', item_key(item), 'resources') end
+end
 
 local function drop_lease(item)
   redis.call('DEL', lease_key(item))
@@ -126,15 +157,29 @@ local function drop_lease(item)
   redis.call('HDEL', item_key(item), 'token', 'run', 'holder', 'claimed', 'revoked', 'status_before')
 end
 
--- The holder is gone and the outcome unknown: its run is `lost`. The ask that it served is still open.
+-- Who asked for a run of which nothing came: the next one is theirs.
+local function restore_causes(item, run)
+  for _, cause in ipairs(cjson.decode(redis.call('HGET', run_key(run), 'causes') or '[]')) do remember_cause(item, cause) end
+end
+
+local function lost_message(times)
+  return 'lost ' .. int(times) .. ' times in a row: not tried again until there is a new revision or a person asks'
+end
+
+-- The holder is gone and the outcome unknown: its run is `lost`. The ask that it served is still open, and stays so should
+-- losses in a row stall the item. Answers how to go on: now, later, stalled.
 local function mark_lost(item)
-  local held = fields(item_key(item), 'run', 'status_before', 'kind', 'pool', 'alerted', 'document_hash', 'schedule')
+  local held = fields(item_key(item), 'run', 'status_before', 'kind', 'pool', 'alerted', 'document_hash', 'schedule', 'desired',
+    'suspended', 'stale')
   if redis.call('EXISTS', run_key(held.run)) == 1 then
-    redis.call('HSET', run_key(held.run), 'state', 'lost', 'reason', 'Lost', 'ended_at', int(NOW),
+    redis.call('HSET', run_key(held.run), 'state', 'lost', 'reason', 'Lost', 'ended_at', int(NOW), 'reclaimed_at', int(NOW),
       'message', 'the run did not come back within its lease: outcome unknown')
   end
-  redis.call('HSET', item_key(item), 'status', held.status_before or 'pending', 'last_run', held.run)
+  redis.call('HSET', item_key(item), 'status', held.status_before or 'pending', 'last_run', held.run, 'last_run_state', 'lost',
+    'last_run_at', int(NOW))
+  restore_causes(item, held.run)
   drop_lease(item)
+  redis.call('HDEL', item_key(item), 'due_anew')
   local times = redis.call('HINCRBY', item_key(item), 'lost_ends', 1)
   event('lost', item, {run = held.run, kind = held.kind, reason = 'Lost'})
   if times >= LOST_LIMIT then
@@ -142,11 +187,10 @@ local function mark_lost(item)
     local seen = redis.call('HGET', run_key(held.run), 'revision') or ''
     redis.call('HSET', item_key(item), 'status', 'stalled', 'reason', 'Lost', 'status_since', int(NOW), 'alerted', 'stalled',
       'stalled_at', seen .. ' ' .. (held.document_hash or ''),
-      'message', 'lost ' .. int(times) .. ' times in a row: not tried again until there is a new revision or a person asks')
-    local schedule = cjson.decode(held.schedule or '{}')
-    if schedule.interval or schedule.cron then
-      redis.call('ZADD', P .. 'due', int(NOW + (schedule.interval or 3600) * 1000), item)
-    end
+      'message', lost_message(times))
+    held.status = 'stalled'
+    local look = held.desired ~= 'absent' and not hindrance(held) and next_look(held.schedule)
+    if look then redis.call('ZADD', P .. 'due', int(look), item) end
     if held.alerted ~= 'stalled' then
       event('stalled', item, {run = held.run, kind = held.kind, reason = 'Lost', message = 'lost ' .. int(times) .. ' times in a row'})
     end
@@ -164,7 +208,17 @@ local function again_after_loss(item, how)
   else redis.call('ZADD', P .. 'due', NOW + backoff_ms(tonumber(known.lost_ends) - 1), item) end
 end
 
--- Redis was away, or time jumped: holders come first, nobody takes an expired lease until they had one ttl for it.
-local function in_gap() return NOW < tonumber(redis.call('GET', P .. 'gap_until') or '0') end
+-- Redis was away, or time jumped: holders come first, nobody takes an expired lease until they had one ttl for it. Sweeps
+-- write down when that is; a claim that comes before the first of them must not be quicker than the holders either.
+local function in_gap()
+  if NOW < tonumber(redis.call('GET', P .. 'gap_until') or '0') then return true end
+  local swept = redis.call('HMGET', P .. 'swept', 'at', 'server')
+  local last, before = tonumber(swept[1] or '0'), swept[2] or ''
+  if last == 0 then return false end
+  if last > NOW + 1000 or NOW - last > HEAD.longest_pause then return true end
+  local info = redis.pcall('INFO', 'server') -- only where it is allowed
+  local server = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
+  return before ~= '' and server ~= '' and before ~= server
+end
 
 local function answer(result) return cjson.encode({result = result, wakes = WAKES}) end

@@ -1,10 +1,12 @@
-"""The contract of channels: one message about one transition of one target goes out, or an error says why not."""
+"""The contract of channels: one message about one transition goes out, or an error says why not."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+
+_GOOD = frozenset({"recovered", "resumed", "pool_alive"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,14 +15,20 @@ class Alert:
 
     key: str
     event: str
-    """failed, recovered, unreachable, stalled, stale …"""
+    """failed, recovered, unreachable, stalled, stale …; of the fleet: paused, resumed, pool_dead, pool_alive."""
     target: str
+    """Empty where it is about the whole fleet."""
     kind: str
     reason: str
     message: str
     run: str
     revision: str
     at: datetime
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it tells the end of a breakage."""
+        return self.event in _GOOD
 
 
 class Channel(Protocol):

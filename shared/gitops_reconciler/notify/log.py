@@ -14,12 +14,11 @@ class LogChannel:
 
     def send(self, alert: Alert) -> None:
         """Log the alert; this never fails."""
-        is_good = alert.event == "recovered"
         _log.log(
-            logging.INFO if is_good else logging.ERROR,
+            logging.INFO if alert.is_good else logging.ERROR,
             "%s %s: %s",
-            alert.target,
-            alert.event,
+            alert.target or "fleet",
+            alert.event.replace("_", " "),
             alert.message or alert.reason or "no details",
             extra={"kind": alert.kind, "reason": alert.reason, "run": alert.run, "revision": alert.revision},
         )

@@ -21,16 +21,23 @@ MARK = "GITOPS_COMMAND"
 _TIDY_SECONDS = 1.0  # between SIGTERM and SIGKILL for what a tool left behind
 _POLL_SECONDS = 0.01
 _WATCH_SCRIPT = """
-read -r group || exit 0
-read -r over && exit 0
-kill -s INT -- "-$group"
-left=$1
-while [ "$left" -gt 0 ] && kill -s 0 -- "-$group"; do sleep 1; left=$((left - 1)); done
-kill -s KILL -- "-$group"
-for process in /proc/[0-9]*; do
-  if grep -qs "$2" "$process/environ"; then kill -s KILL "${process#/proc/}"; fi
-done
-"""
+left=$1 mark=$2
+marked() {
+  for process in /proc/[0-9]*; do
+    if grep -qs "$mark" "$process/environ"; then kill -s "$1" "${process#/proc/}"; fi
+  done
+}
+if read -r group; then
+  read -r over && exit 0
+  kill -s INT -- "-$group"
+  while [ "$left" -gt 0 ] && kill -s 0 -- "-$group"; do sleep 1; left=$((left - 1)); done
+  kill -s KILL -- "-$group"
+else
+  marked INT
+  sleep 1
+fi
+marked KILL
+"""  # without a group: we died just when the tool had begun
 
 
 class Interrupts:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 from uuid import uuid4
 
 from gitops_reconciler.clock import Deadline, boottime
@@ -60,23 +61,29 @@ class SubprocessRunner:
             mark = uuid4().hex
             watch = self._watch(stack, mark, fds)
             # A session of its own, not only a group: without a terminal no tool can stop to ask somebody.
-            child = popen(
-                argv,
-                cwd=cwd,
-                env={**env, MARK: mark},
-                stdin=PIPE if stdin else DEVNULL,
-                stdout=PIPE,
-                stderr=PIPE,
-                pass_fds=fds,
-                new_session=self.own_group,
-            )
-            if watch is not None:
-                watch.watch(child.pid)
-            run = _Run(self, child, mark, stdin=stdin, on_line=on_line, deadline=deadline, interrupts=interrupts)
+            with _Pipes() as pipes:
+                child = popen(
+                    argv,
+                    cwd=cwd,
+                    env={**env, MARK: mark},
+                    stdin=PIPE if stdin else DEVNULL,
+                    stdout=pipes.out.writer,
+                    stderr=pipes.err.writer,
+                    pass_fds=(*fds, pipes.out.reader, pipes.err.reader),
+                    new_session=self.own_group,
+                )
+                if watch is not None:
+                    watch.watch(child.pid)
+                outputs = [self._output("stdout", pipes.out, on_line), self._output("stderr", pipes.err, on_line)]
+            run = _Run(self, child, mark, outputs, stdin=stdin, deadline=deadline, interrupts=interrupts)
             run.follow_to_the_end()
         finished = run.finished(tuple(argv))
         self._raise_if_ended_early(finished, tool)
         return finished
+
+    def _output(self, name: str, pipe: _Pipe, on_line: OnLine | None) -> Output:
+        reader = os.fdopen(pipe.take_reader(), "rb", buffering=0)
+        return Output(name, reader, redactor=self.redactor, limit=self.output_limit, on_line=on_line)
 
     def _watch(self, stack: ExitStack, mark: str, fds: Sequence[int]) -> Watcher | None:
         if not self.own_group:
@@ -93,6 +100,44 @@ class SubprocessRunner:
             raise DeadlineExceededError(f"'{tool}' timed out {after} and was ended")
 
 
+class _Pipe:
+    """A pipe whose two ends are closed with it, unless they were taken."""
+
+    def __init__(self) -> None:
+        self.reader, self.writer = os.pipe()
+
+    def take_reader(self) -> int:
+        reader, self.reader = self.reader, -1
+        return reader
+
+    def close(self) -> None:
+        for end in {self.reader, self.writer} - {-1}:
+            os.close(end)
+
+
+class _Pipes:
+    """Stdout and stderr of a tool, which inherits both ends of both.
+
+    So it does not die by SIGPIPE at the next line when we are killed: Terraform would, and lose what it was creating.
+    It lives until it is interrupted by whoever watches over us, and its end of the writing alone is what we wait for.
+    """
+
+    def __init__(self) -> None:
+        self.out = _Pipe()
+        try:
+            self.err = _Pipe()
+        except OSError:
+            self.out.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.out.close()
+        self.err.close()
+
+
 class _Run:
     """One child from its start to its end."""
 
@@ -101,9 +146,9 @@ class _Run:
         runner: SubprocessRunner,
         child: Child,
         mark: str,
+        outputs: Sequence[Output],
         *,
         stdin: bytes,
-        on_line: OnLine | None,
         deadline: Deadline,
         interrupts: Interrupts,
     ) -> None:
@@ -111,11 +156,7 @@ class _Run:
         self._deadline, self._interrupts = deadline, interrupts
         self._stdin = memoryview(stdin)
         self._started_at = boottime()
-        self._outputs = [
-            Output(name, pipe, redactor=runner.redactor, limit=runner.output_limit, on_line=on_line)
-            for name, pipe in (("stdout", child.stdout), ("stderr", child.stderr))
-            if pipe is not None
-        ]
+        self._outputs = outputs
         self._kill_at: float | None = None
         self._is_killed = self._timed_out = False
         self._pidfd = _open_pidfd(child.pid)

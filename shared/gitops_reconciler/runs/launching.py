@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -13,15 +14,18 @@ from gitops_reconciler.clock import Clock
 from gitops_reconciler.errors import GitopsError, Reason
 from gitops_reconciler.layout import Layout
 from gitops_reconciler.outcomes import NextAsk, RunState, TargetStatus
+from gitops_reconciler.runs.epochs import HostEpoch
 from gitops_reconciler.settings import Settings
 from gitops_reconciler.store.redis import RunView
 from gitops_reconciler.supervise.order import Order
-from gitops_reconciler.work.base import Claim, Completion, Refusal, Work
+from gitops_reconciler.supervise.patrol import Patrol
+from gitops_reconciler.work.base import SOURCE_KIND, Claim, Completion, Refusal, Work
 
 _log = logging.getLogger("gitops_reconciler")
 _SLACK_SECONDS = 2.0
 _SHOWN_MESSAGE = 200
 _KILLED = "the processes that watched the run were killed: outcome unknown"
+_NOT_OURS = "the store is another one than this host worked with: nothing was run"
 _BUSY = "something of an earlier run still lives on this host and holds the target's lock"
 
 
@@ -69,15 +73,27 @@ class FleetRunner:
     clock: Clock
     read_run: Callable[[str], RunView | None] | None = None
     """Reads the record of a run that ended, to say in the log how."""
+    epoch: HostEpoch | None = None
+    """Tells whether the store is the one that this host worked with; a claim under another epoch is not run."""
+    patrol: Patrol | None = None
+    """Ends what dead runs of other workers left on this host; was started by whoever made it."""
     _under_way: dict[str, Running] = field(default_factory=dict, init=False)
+    _is_winding_down: threading.Event = field(default_factory=threading.Event, init=False)
+    _is_stopped: threading.Event = field(default_factory=threading.Event, init=False)
 
     def run(self, item: str) -> str | None:
         """Claim the item and run it to its end; returns the run's id, or None when there was nothing to run."""
+        if self._is_winding_down.is_set():
+            self.work.hand_back(item)
+            return None
         run = uuid4().hex
         ttl_ms = round(self.settings.lease_ttl.total_seconds() * 1000)
         claim = self.work.claim(item, run, ttl_ms=ttl_ms, holder=platform.node(), pools=self.settings.pools)
         if isinstance(claim, Refusal):
             _log.debug("nothing to run", extra={"target": item, "why": claim.value})
+            return None
+        if not self._may_run(claim):
+            self._give_back(claim, RunState.SKIPPED, Reason.FLEET_PAUSED, _NOT_OURS)
             return None
         _log.debug("run started", extra={"target": item, "run": run, "trigger": _triggers(claim)})
         try:
@@ -86,18 +102,28 @@ class FleetRunner:
         except GitopsError as error:
             self._give_back(claim, RunState.FAILED, Reason.INTERNAL_ERROR, f"the run could not be started: {error}")
             raise
+        self._see_through(claim, running)
+        self._tell(item, run)
+        return run
+
+    def _see_through(self, claim: Claim, running: Running) -> None:
+        """Wait for the end of the run; where its supervisor did not write one, we do."""
+        if self._is_stopped.is_set():
+            running.stop()
         try:
             was_seen_through = running.wait()
         finally:
-            del self._under_way[run]
+            del self._under_way[claim.run]
         if running.is_busy:
             self._give_back(claim, RunState.SKIPPED, Reason.BUSY, _BUSY)
         elif running.failure and not was_seen_through:
             self._give_back(claim, RunState.FAILED, Reason.INTERNAL_ERROR, running.failure)
         elif not was_seen_through:
             self._give_back(claim, RunState.LOST, Reason.LOST, _KILLED)
-        self._tell(item, run)
-        return run
+
+    def _may_run(self, claim: Claim) -> bool:
+        """Whether the store is the one that this host worked with; a sync only writes down what is declared."""
+        return self.epoch is None or claim.kind == SOURCE_KIND or self.epoch.is_ours(claim.asked[0])
 
     def _tell(self, item: str, run: str) -> None:
         view = None if self.read_run is None else self.read_run(run)
@@ -107,13 +133,20 @@ class FleetRunner:
         log = _log.warning if is_bad else _log.info
         log("run ended", extra={"target": item, "run": run, "state": state, "message_": message[:_SHOWN_MESSAGE]})
 
+    def wind_down(self) -> None:
+        """Begin no more runs; an item that is still handed over is woken again, for another worker."""
+        self._is_winding_down.set()
+
     def stop(self) -> None:
         """Interrupt the runs under way, each of which still writes its end; who waits for one waits on."""
+        self._is_stopped.set()
         for running in list(self._under_way.values()):
             running.stop()
 
     def close(self) -> None:
-        """End the warm server."""
+        """End the warm server and the patrol."""
+        if self.patrol is not None:
+            self.patrol.close()
         self.launcher.close()
 
     def _give_back(self, claim: Claim, state: RunState, reason: Reason, message: str) -> None:
@@ -126,6 +159,13 @@ class FleetRunner:
 
 def _triggers(claim: Claim) -> str:
     return ",".join(dict.fromkeys(cause.trigger.value for cause in claim.causes))
+
+
+def patrol_of(settings: Settings) -> Patrol:
+    """Return the patrol over the runs of this state folder; not started."""
+    grace = settings.lease_grace.total_seconds()
+    window = settings.lease_ttl.total_seconds() - grace - _SLACK_SECONDS
+    return Patrol(settings.layout.locks, grace_seconds=grace, frozen_seconds=window)
 
 
 def order_of(claim: Claim, settings: Settings, layout: Layout) -> Order:

@@ -85,18 +85,25 @@ class LateBackend:
 
     kind: str
     build: Callable[[], BackEnd]
+    own: Callable[[BackEnd], None] | None = None
+    """Makes sure, before anything is changed, that what the backend works on is the target's own; raises otherwise."""
 
     @cached_property
     def _built(self) -> BackEnd:
         return self.build()
 
+    def _owned(self) -> BackEnd:
+        if self.own is not None:
+            self.own(self._built)
+        return self._built
+
     def apply(self) -> Status:
         """Apply."""
-        return self._built.apply()
+        return self._owned().apply()
 
     def destroy(self) -> Status:
         """Destroy."""
-        return self._built.destroy()
+        return self._owned().destroy()
 
     def get_outputs(self) -> dict[str, Any]:
         """Return the outputs."""

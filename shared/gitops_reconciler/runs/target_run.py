@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from gitops_reconciler import keys
-from gitops_reconciler.backends.base import Tools
+from gitops_reconciler.backends.base import OwnsResource, Tools
 from gitops_reconciler.backends.registry import build_backend
 from gitops_reconciler.clock import Deadline
-from gitops_reconciler.errors import GitopsError, NotSyncedError, Reason, SpecError, StillStalledError
+from gitops_reconciler.errors import (
+    GitopsError,
+    NotSyncedError,
+    OwnedElsewhereError,
+    OwnerLeavingError,
+    Reason,
+    SpecError,
+    StillStalledError,
+)
 from gitops_reconciler.git.base import Repository, SyncResult
 from gitops_reconciler.logs import RunLogWriter
 from gitops_reconciler.manifests.binding import bind
@@ -28,7 +36,7 @@ from gitops_reconciler.reconcile import Reconciler
 from gitops_reconciler.runs.parts import AlreadyHeld, LateBackend, RunParts, Said, StoredMarker
 from gitops_reconciler.store.redis import ItemView
 from gitops_reconciler.supervise.order import Order
-from gitops_reconciler.work.base import Cause
+from gitops_reconciler.work.base import Cause, Guard
 
 _FORCING = {Trigger.MANUAL.value, Trigger.WEBHOOK.value, Trigger.SOURCE.value}
 
@@ -60,7 +68,7 @@ class TargetRun:
         )
         target = ManagedTarget(
             name=self.order.item.rpartition("/")[2],
-            backend=LateBackend(self.view.kind, self._backend),
+            backend=LateBackend(self.view.kind, self._backend, self._own),
             repo=self.tree,
             notify=lambda _name, _status: None,  # the completion writes the event that the notifier reads
         )
@@ -175,6 +183,33 @@ class TargetRun:
         )
         return build_backend(config, self._tools())
 
+    def _own(self, backend: BackEnd) -> None:
+        """Make what the backend works on the target's own.
+
+        Raises:
+            OwnedElsewhereError: it belongs to another target: nothing of it was touched.
+            OwnerLeavingError: the same, for as long as that one takes to go.
+
+        """
+        resource = backend.resource_key() if isinstance(backend, OwnsResource) else ""
+        if not resource and "resources" not in self.view.fields:
+            return
+        guard = Guard(item=self.order.item, token=self.order.token, run=self.order.run)
+        owner = self.parts.work.own(guard, resource)
+        if not owner:
+            return
+        other = self.parts.store.item(owner)
+        fields = other.fields if other is not None else {}
+        if self.is_wanted and (fields.get("desired") == "absent" or {"stale", "token"} <= fields.keys()):
+            raise OwnerLeavingError(f"{resource} belongs to '{owner}' until that is gone: waiting for it")
+        ways_out = (
+            "give one of them a state of its own, or remove one document"
+            if self.is_wanted
+            else (f"it is '{owner}' that would be torn down; to be rid of '{self.order.item}' alone, forget it")
+        )
+        done = "applied" if self.is_wanted else "destroyed"
+        raise OwnedElsewhereError(f"{resource} belongs to target '{owner}', nothing was {done}: {ways_out}")
+
     def _documents(self) -> tuple[ResourceDocument, ManifestDocument | None, ProviderConfigDocument | None]:
         """Return what the target is made of: as declared now, for a destroy as it was applied last."""
         fields = self.view.fields
@@ -197,6 +232,7 @@ class TargetRun:
             marker=StoredMarker(self.parts.store, self.order.item),
             secrets=self.parts.secrets,
             deadline=self.deadline,
+            engine_locks=self.parts.layout.engine_locks,
         )
 
 

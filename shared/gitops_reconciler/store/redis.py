@@ -250,21 +250,15 @@ class RedisStore:
 
     def epoch(self) -> str:
         """Return the id of this store's history; made by whoever asks first."""
-        self._client.set(keys.EPOCH, uuid4().hex, nx=True)
-        return str(self._client.get(keys.EPOCH))
+        found = self._client.get(keys.EPOCH)
+        if found is None:  # written only where it is missing: a full store takes no writes
+            self._client.set(keys.EPOCH, uuid4().hex, nx=True)
+            found = self._client.get(keys.EPOCH)
+        return str(found)
 
-    def pause(self, reason: str) -> None:
-        """Let nothing be claimed in the whole fleet."""
-        self._client.set(keys.PAUSED, reason)
-
-    def resume_fleet(self) -> bool:
-        """Let claims go on; False when nothing was paused."""
-        return bool(self._client.delete(keys.PAUSED))
-
-    def paused(self) -> str | None:
-        """Return why the fleet is paused; None when it is not."""
-        value = self._client.get(keys.PAUSED)
-        return None if value is None else str(value)
+    def has_targets(self) -> bool:
+        """Whether any target is known."""
+        return self._client.zcard(keys.ITEMS) > self._client.hlen(keys.SOURCES)
 
 
 def shown_status(fields: Mapping[str, str]) -> str:

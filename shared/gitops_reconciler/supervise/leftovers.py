@@ -232,11 +232,13 @@ class _Search:
 
 
 def _end_all(search: _Search, fd: int, grace_seconds: float, ending_at: float | None) -> bool:
+    begin = boottime()
     ending_at = ending_at or search.told_at or None
-    until = (ending_at or boottime()) + grace_seconds
+    until = (ending_at or begin) + grace_seconds
+    give_up_at = max(until, begin) + _GIVE_UP_SECONDS  # who told it may have died long ago
     while found := search.find():
         now = boottime()
-        if now >= until + _GIVE_UP_SECONDS:
+        if now >= give_up_at:
             return False
         if now >= until:
             _send_all(found, signal.SIGKILL)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 _PROC = Path("/proc")
 _DEAD = "ZX"  # a zombie runs no more; not every PID 1 reaps
+_STOPPED = "T"  # by a signal; a debugger's stop is another letter
 _STARTED = 19  # fields of /proc/<pid>/stat are counted from the third on: state, ppid, pgrp, session …
 
 
@@ -32,6 +33,12 @@ class Identity(NamedTuple):
         """Whether that very process still runs."""
         found = read_process(self.pid)
         return found is not None and found.is_alive and found.started == self.started
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether that very process is stopped by a signal."""
+        found = read_process(self.pid)
+        return found is not None and found.is_stopped and found.started == self.started
 
     @property
     def is_unreaped(self) -> bool:
@@ -60,6 +67,11 @@ class Process:
     def is_alive(self) -> bool:
         """Whether it still runs; a zombie does not."""
         return self.state not in _DEAD
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it lives but does nothing until somebody sends SIGCONT."""
+        return self.state == _STOPPED
 
 
 def read_process(pid: int) -> Process | None:

@@ -7,6 +7,7 @@ import select
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from gitops_reconciler.clock import boottime
@@ -18,25 +19,46 @@ from gitops_reconciler.supervise.procfs import send, wait_for_end
 from gitops_reconciler.supervise.watching import WORKER_LATE_SECONDS, Watch
 
 _LAUNCHES = 3
-_TAKE_UP_SECONDS = 1.0  # what a zygote has for an order that is overdue already
+TAKE_UP_SECONDS = 10.0
+"""What a zygote has to take up an order; it needs milliseconds, unless it is frozen."""
+
+_OVERDUE_SECONDS = 1.0  # what it has for an order that should be over by now
 _DEATH_SECONDS = 5.0  # a killed process closes its files a moment before it counts as dead
 
-Launch = Callable[[Order], tuple[Board, int]]
-"""Hands an order to a zygote; answers with the board and the life line of guard and supervisor."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """An order in the hands of a zygote."""
+
+    board: Board
+    line: int
+    """The life line of guard and supervisor."""
+    replace_server: Callable[[], None]
+    """Kills the zygote that got it, unless somebody has already, and starts another one for those that come."""
+    at: float
+
+
+Launch = Callable[[Order], Launched]
+"""Hands an order to a zygote."""
 
 
 class Running:
     """One run that a zygote was ordered. Any thread may wait, stop and ask."""
 
-    def __init__(self, order: Order, launch: Launch) -> None:
+    def __init__(self, order: Order, launch: Launch, *, take_up_seconds: float = TAKE_UP_SECONDS) -> None:
         self.order = order
         self._launch = launch
+        self._take_up_seconds = take_up_seconds
         self._waiting, self._state = threading.Lock(), threading.Lock()
         self._was_seen_through: bool | None = None
         self._is_stop_asked = self._is_over = False
         self.is_busy = False
         self.failure = ""
-        self._board, self._line = launch(order)
+        self._launched = launch(order)
+
+    @property
+    def _board(self) -> Board:
+        return self._launched.board
 
     def stop(self) -> None:
         """Have the run interrupted with the reason `stopped`, within a second; no effect once it is over."""
@@ -59,8 +81,8 @@ class Running:
 
     def _wait(self) -> bool:
         for _ in range(_LAUNCHES):
-            board = self._board
-            if not self._until_line_ends(board) or board.guard.pid or board.failure:
+            launched = self._launched
+            if not self._until_line_ends(launched) or launched.board.guard.pid or launched.board.failure:
                 break
             if not self._launch_again():
                 break
@@ -73,39 +95,59 @@ class Running:
             self._close_files()
         return was_seen_through
 
-    def _until_line_ends(self, board: Board) -> bool:
+    def _until_line_ends(self, launched: Launched) -> bool:
         """Wait for the end of guard and supervisor; False: no need to, or no hope."""
+        board = launched.board
         watch = Watch(board, self.order, above=None, late_seconds=WORKER_LATE_SECONDS)
         poll = select.poll()
-        poll.register(self._line, select.POLLIN)
+        poll.register(launched.line, select.POLLIN)
         while not poll.poll(watch.pause_seconds * 1000):
             if board.is_completed:  # what can't be ended keeps the flock, not our thread
+                if board.is_clean and board.guard.is_stopped:
+                    send(board.guard, signal.SIGKILL)
                 return False
-            if not board.guard.pid and board.due(boottime() - _TAKE_UP_SECONDS):
-                board.ask_stop()  # a frozen zygote: nothing may start once we have left
+            if not board.guard.pid and self._is_hopeless(launched):
                 return False
             watch.turn()
             if watch.is_grace_over and watch.is_frozen(max(board.supervisor_beat, board.guard_beat)):
                 _kill_keepers(board)
         return True
 
+    def _is_hopeless(self, launched: Launched) -> bool:
+        """Say whether it is too late for an order that was not taken up; a server that let it lie is replaced.
+
+        With a frozen server goes what it was sent: the lines of all these orders end, and they are launched again.
+        """
+        now = boottime()
+        is_overdue = launched.board.due(now - _OVERDUE_SECONDS) is not None
+        if is_overdue:
+            launched.board.ask_stop()  # nothing may start once we have left
+        if is_overdue or now - launched.at > self._take_up_seconds:
+            try:
+                launched.replace_server()
+            except ReconcileError as error:
+                self.failure = str(error)
+                launched.board.ask_stop()
+                return True
+        return is_overdue
+
     def _launch_again(self) -> bool:
         """Order the run once more: the line is closed everywhere, so no zygote has, or ever had, the order."""
         try:
-            board, line = self._launch(self.order)
+            launched = self._launch(self.order)
         except ReconcileError as error:
             self.failure = str(error)
             return False
         with self._state:
             self._close_files()
-            self._board, self._line = board, line
+            self._launched = launched
             if self._is_stop_asked:
-                board.ask_stop()
+                launched.board.ask_stop()
         return True
 
     def _close_files(self) -> None:
-        os.close(self._line)
-        self._board.close()
+        os.close(self._launched.line)
+        self._launched.board.close()
 
     def _end_what_they_left(self, board: Board) -> None:
         if board.is_clean or board.is_completed or not board.group.pid:

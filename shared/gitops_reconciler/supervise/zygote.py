@@ -20,6 +20,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Self
 
+from gitops_reconciler.clock import boottime
 from gitops_reconciler.errors import ReconcileError
 from gitops_reconciler.processes import popen
 from gitops_reconciler.supervise.board import Board
@@ -28,7 +29,7 @@ from gitops_reconciler.supervise.guard import guard
 from gitops_reconciler.supervise.linux import require_linux, set_name
 from gitops_reconciler.supervise.order import RUN_ID_LENGTH, RUN_MARK, Order, Parts
 from gitops_reconciler.supervise.procfs import Identity, wait_for_end
-from gitops_reconciler.supervise.running import Running
+from gitops_reconciler.supervise.running import TAKE_UP_SECONDS, Launched, Running
 
 _log = logging.getLogger(__name__)
 _READY = b"ready"
@@ -38,11 +39,11 @@ _DESCRIPTORS = 4
 _MESSAGE_LIMIT = 4096
 _START_SECONDS = 60.0
 _SEND_SECONDS = 10.0
-_END_SECONDS = 10.0
+_END_SECONDS = 3.0
 
 
 class Zygote:
-    """Starts runs. Any thread may call; a server that died is replaced.
+    """Starts runs. Any thread may call; a server that died, or takes up no order for too long, is replaced.
 
     `parts` names a function without arguments (`module:attribute`) that returns the `Parts`; the server imports it
     first. `settings_env` is the server's whole environment, by default a copy of ours.
@@ -53,10 +54,17 @@ class Zygote:
 
     """
 
-    def __init__(self, parts: str, settings_env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        parts: str,
+        settings_env: Mapping[str, str] | None = None,
+        *,
+        take_up_seconds: float = TAKE_UP_SECONDS,
+    ) -> None:
         require_linux()
         self._parts = parts
         self._env = dict(os.environ if settings_env is None else settings_env)
+        self._take_up_seconds = take_up_seconds
         self._lock = threading.Lock()
         self._is_closed = False
         self._server = _Server(parts, self._env)
@@ -73,15 +81,15 @@ class Zygote:
             ReconcileError: no server could be started.
 
         """
-        return Running(order, self._launch)
+        return Running(order, self._launch, take_up_seconds=self._take_up_seconds)
 
-    def _launch(self, order: Order) -> tuple[Board, int]:
+    def _launch(self, order: Order) -> Launched:
         try:
             return self._hand_over(order)
         except OSError as error:
             raise ReconcileError(f"no run could be started: {error}") from error
 
-    def _hand_over(self, order: Order) -> tuple[Board, int]:
+    def _hand_over(self, order: Order) -> Launched:
         with ExitStack() as given_away, ExitStack() as on_failure:
             page_fd, token_fd = Board.create()
             given_away.callback(os.close, page_fd)
@@ -95,11 +103,11 @@ class Zygote:
             order_fd = os.memfd_create("gitops-order")
             given_away.callback(os.close, order_fd)
             os.pwrite(order_fd, order.to_json().encode(), 0)
-            self._send([page_fd, token_fd, order_fd, its_line])
+            server = self._send([page_fd, token_fd, order_fd, its_line])
             on_failure.pop_all()
-        return board, line
+        return Launched(board=board, line=line, replace_server=lambda: self._replace(server), at=boottime())
 
-    def _send(self, fds: list[int]) -> None:
+    def _send(self, fds: list[int]) -> _Server:
         with self._lock:
             if self._is_closed:
                 raise ReconcileError("no run was started: the worker ends")
@@ -107,9 +115,21 @@ class Zygote:
                 self._server.send(fds)
             except OSError:
                 _log.warning("the server of runs is gone, a new one is started", extra={"zygote": self._server.pid})
-                self._server.end()
+                self._server.kill()
                 self._server = _Server(self._parts, self._env)
                 self._server.send(fds)
+            return self._server
+
+    def _replace(self, server: _Server) -> None:
+        with self._lock:
+            if server is not self._server:
+                return  # another order was as late
+            server.kill()
+            if not self._is_closed:
+                _log.warning(
+                    "the server of runs takes up no orders, a new one is started", extra={"zygote": server.pid}
+                )
+                self._server = _Server(self._parts, self._env)
 
     def close(self) -> None:
         """End the server; runs go on, and who waits for them goes on waiting."""
@@ -164,6 +184,12 @@ class _Server:
         if not wait_for_end(self._who, _END_SECONDS):
             self._process.kill()
         self._process.wait()
+
+    def kill(self) -> None:
+        """End it at once: it is dead, or frozen with orders that it was sent; those go with it."""
+        self._process.kill()
+        self._process.wait()
+        self._socket.close()
 
 
 def main(fd: int, name: str) -> int:

@@ -194,8 +194,29 @@ class Suspension:
     reason: str
 
 
+class Paused(StrEnum):
+    """What a pause was answered."""
+
+    PAUSED = "paused"
+    KNOWN = "known"
+    """It was paused before: nothing more is told to people."""
+    SAME = "same"
+    """The epoch is this store's: nothing to pause for."""
+    ADOPT = "adopt"
+    """A person has resumed the fleet for hosts that come from that epoch: go on with this store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolNews:
+    """What a look at the pools found that people were not told before."""
+
+    dead: tuple[tuple[str, str], ...]
+    """Pools that died, each with what there is to say of it."""
+    alive: tuple[str, ...]
+
+
 class Work(Protocol):
-    """The six steps; each is one Lua script, timed by Redis' own clock."""
+    """The six steps, and what stops and watches them all; each is one Lua script, timed by Redis' own clock."""
 
     def register(
         self,
@@ -239,6 +260,10 @@ class Work(Protocol):
         """Take the lease, or say why not; one round trip. The same run may ask again when an answer was lost."""
         ...
 
+    def hand_back(self, item: str) -> bool:
+        """Say that its message was taken by a worker that begins no run any more: it gets a new one, if it waits."""
+        ...
+
     def renew(self, item: str, token: int, run: str, *, ttl_ms: int) -> Renewal:
         """Prolong our lease; works when memory is full."""
         ...
@@ -247,6 +272,37 @@ class Work(Protocol):
         """Write the end of the run with its event and release, in one go; False: the token is dead, nothing counted."""
         ...
 
+    def own(self, guard: Guard, resource: str) -> str:
+        """Make a resource the item's own; returns '' when it is that now, else the item that it belongs to.
+
+        Free is what nobody owns, what its owner gave up (destroyed, forgotten, applied elsewhere), and what a stale
+        target left that neither runs nor is to be torn down. With '' the item owns nothing that others could.
+
+        Raises:
+            LeaseLostError: the guard's lease is another run's.
+
+        """
+        ...
+
     def sweep(self, *, limit: int, rewake_after_ms: int, ttl_ms: int) -> Swept:
         """Ask for what is due, reclaim expired leases, wake lost asks again. Any number may run at once."""
+        ...
+
+    def pause(self, reason: str, *, actor: str, advice: str = "", epoch: str = "") -> Paused:
+        """Let no target be claimed in the whole fleet, and tell people once; sources are still synced.
+
+        With an epoch a host asks that worked with that one: nothing happens where it is this store's, or where a person
+        has resumed the fleet since. Without one it is a person's wish.
+        """
+        ...
+
+    def resume(self, *, actor: str, reason: str = "") -> bool:
+        """Let claims go on and wake what was asked for meanwhile; False: nothing was paused.
+
+        Where hosts had come from another epoch they adopt this store, and every item is asked once.
+        """
+        ...
+
+    def look_at_pools(self, *, dead_after_ms: int, silent_after_ms: int) -> PoolNews:
+        """Tell people, once, of pools in which asks wait that no live worker serves, and of their recovery."""
         ...

@@ -11,8 +11,9 @@ from redis.exceptions import RedisError, ResponseError
 
 from gitops_reconciler import keys
 from gitops_reconciler.clock import boottime
-from gitops_reconciler.errors import StoreUnavailableError
+from gitops_reconciler.errors import LeaseLostError, StoreUnavailableError
 from gitops_reconciler.outcomes import Trigger
+from gitops_reconciler.redis_errors import trouble
 from gitops_reconciler.redis_text import AnyRedis, as_text
 from gitops_reconciler.work.asks import push_arguments, read_pushed, read_requested, request_arguments
 from gitops_reconciler.work.base import (
@@ -23,13 +24,19 @@ from gitops_reconciler.work.base import (
     Guard,
     ItemSpec,
     Mark,
+    Paused,
+    PoolNews,
     Refusal,
     Renewal,
     Suspension,
     Swept,
 )
 
-_SCRIPTS = ("request", "push", "claim", "renew", "complete", "sweep", "register", "forget", "mark", "tree")
+_SCRIPTS = (
+    *("request", "push", "claim", "renew", "complete", "sweep", "register", "forget", "mark", "tree"),
+    *("own", "pause", "resume", "pools", "hand_back"),
+)
+_RESUMED_AT_ONCE = 500
 
 Waker = Callable[[list[tuple[str, str]]], None]
 """Sends a message for each (item, pool); ("", "") stands for the notifier."""
@@ -54,6 +61,7 @@ class WorkOptions:
                 "task": keys.TICK_TASK,
                 "notify_queue": keys.NOTIFY_QUEUE,
                 "notify_task": keys.NOTIFY_TASK,
+                "longest_pause": self.longest_sweep_pause_ms,
             }
         )
 
@@ -73,7 +81,7 @@ class RedisWork:
         try:
             raw = self._scripts[name](keys=[keys.PREFIX], args=[self._header, *arguments])
         except (RedisError, OSError) as error:
-            message = f"redis did not take '{name}': {error}"
+            message = f"redis did not take '{name}': {trouble(error)}"
             raise StoreUnavailableError(message) from error
         if not isinstance(raw, str):
             return raw
@@ -154,6 +162,10 @@ class RedisWork:
             claimed_at=sent,
         )
 
+    def hand_back(self, item: str) -> bool:
+        """Send a message for the one that was taken and leads to no run."""
+        return bool(self._call("hand_back", item))
+
     def renew(self, item: str, token: int, run: str, *, ttl_ms: int) -> Renewal:
         """Prolong our lease."""
         told = self._call("renew", item, token, run, ttl_ms)
@@ -172,11 +184,39 @@ class RedisWork:
         what = {name: value for name, value in what.items() if value is not None}
         return bool(self._call("complete", item, token, run, json.dumps(what), *flat))
 
+    def own(self, guard: Guard, resource: str) -> str:
+        """Make a resource the item's own, or say whose it is."""
+        owner = self._call("own", _guard(guard), resource)
+        if owner is False:
+            message = f"the lease of '{guard.item}' was lost before it could own '{resource}'"
+            raise LeaseLostError(message)
+        return str(owner)
+
     def sweep(self, *, limit: int, rewake_after_ms: int, ttl_ms: int) -> Swept:
         """Ask for what is due, reclaim expired leases, wake lost asks again."""
         told = self._call("sweep", limit, rewake_after_ms, ttl_ms, self._server(), self._options.longest_sweep_pause_ms)
         asked, reclaimed, rewoken, more = (int(number) for number in told)
         return Swept(asked=asked, reclaimed=reclaimed, rewoken=rewoken, more=bool(more))
+
+    def pause(self, reason: str, *, actor: str, advice: str = "", epoch: str = "") -> Paused:
+        """Let no target be claimed in the whole fleet, and tell people once."""
+        return Paused(self._call("pause", actor, reason, advice, epoch))
+
+    def resume(self, *, actor: str, reason: str = "") -> bool:
+        """Let claims go on and wake what was asked for meanwhile.
+
+        Interrupted halfway, the rest is woken by sweeps, which is slower.
+        """
+        was_paused, after, asks_all = self._call("resume", actor, reason, "", _RESUMED_AT_ONCE, "0")
+        while after:
+            _, after, asks_all = self._call("resume", actor, reason, after, _RESUMED_AT_ONCE, asks_all)
+        return bool(was_paused)
+
+    def look_at_pools(self, *, dead_after_ms: int, silent_after_ms: int) -> PoolNews:
+        """Tell people of pools that died, and of those that live again."""
+        told = self._call("pools", dead_after_ms, silent_after_ms)
+        dead = tuple((pool, message) for pool, message in told["dead"] or ())
+        return PoolNews(dead=dead, alive=tuple(told["alive"] or ()))
 
     def _server(self) -> str:
         """Tell this life of the server from another; empty where the ACL forbids INFO (then only pauses tell a gap)."""
@@ -185,7 +225,7 @@ class RedisWork:
         except ResponseError:
             return ""
         except (RedisError, OSError) as error:
-            message = f"redis did not answer: {error}"
+            message = trouble(error)
             raise StoreUnavailableError(message) from error
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -17,29 +18,66 @@ from tests.support.supervise_runs import (
     TOOLS,
     Run,
     Start,
+    is_held,
     is_locked,
     living,
     start_tool,
     until,
 )
+from tests.support.supervise_workers import Kept, is_at_work, running_worker
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="runs are supervised on Linux only")
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize(
-    "victims", ["supervisor", "process", "supervisor process", "guard supervisor", "guard supervisor process"]
-)
-def test_whoever_is_killed_nothing_of_the_run_lives_after_the_grace(start: Start, victims: str, tool: str) -> None:
-    processes, *argv = TOOLS[tool]
-    run = start_tool(start, *argv, processes=processes)
-    work = run.work(processes)
+CHAIN = ("worker", "zygote", "guard", "supervisor", "process")
+KILLED = [*combinations(CHAIN, 1), *combinations(CHAIN, 2), CHAIN[2:], CHAIN]
+
+
+@pytest.mark.req("R0.12", "R0.21")
+@pytest.mark.parametrize("victims", KILLED, ids=" ".join)
+def test_whoever_is_killed_no_run_begins_before_all_of_the_last_one_is_gone(
+    start: Start, tmp_path: Path, victims: tuple[str, ...]
+) -> None:
+    with running_worker(tmp_path, *TOOLS) as worker:
+        worker.signal(*victims)
+
+        until(lambda: not any(living(worker.named(name)) for name in victims), MARGIN, "they are dead")
+        if not {"supervisor", "process"} & {*victims}:
+            assert living(worker.work) == worker.work, "a run goes on as long as it has a supervisor"
+            worker.signal("supervisor", number=signal.SIGTERM)
+        for target, run in worker.runs.items():
+            follower = start_when_free(start, target, run)
+            assert follower.end["result"] == {"at work": []}
+            assert not living(run.work)
+            assert not run.leftover.exists()
+
+
+def start_when_free(start: Start, target: str, last: Kept) -> Run:
+    """The first run of the target that is not kept out by the last one; each one that is says that it is busy."""
+
+    def is_over() -> bool:
+        assert is_held(last.lock) or not any(map(is_at_work, last.work)), "the flock of who still works is free"
+        run = start("witness", target=target, payload={"others": sorted(last.work)})
+        started[:] = [run]
+        was_seen_through = run.answer()
+        assert was_seen_through or run.running.is_busy, run.running.failure
+        return was_seen_through
+
+    started: list[Run] = []
+    until(is_over, MARGIN, "the target is free")
+    return started[0]
+
+
+@pytest.mark.parametrize("victims", ["supervisor", "process", "guard supervisor", "guard supervisor process"])
+def test_a_worker_that_waits_for_a_run_hears_whether_its_supervisor_saw_it_through(start: Start, victims: str) -> None:
+    run = start_tool(start, "setsid", "sleep", "600", processes=2)
+    work = run.work(2)
     run.wait_aside()
 
     run.kill(*victims.split())
 
-    until(lambda: not living(work), GRACE + MARGIN, "all processes are gone")
     assert run.answer() is (victims == "process")
+    assert not living(work)
     assert not Path(run.order.leftover).exists()
     assert not is_locked(run)
 

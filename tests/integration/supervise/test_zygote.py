@@ -45,18 +45,51 @@ def test_an_order_that_died_with_a_zygote_is_given_to_the_next_one(start: Start)
         assert run.end["result"] == {"slept": 0}
 
 
-def test_an_order_that_a_frozen_zygote_never_took_is_given_up_and_never_starts(start: Start) -> None:
+def test_a_frozen_zygote_is_replaced_and_the_orders_that_it_let_lie_are_run_by_the_next_one(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Zygote(PARTS, ENVIRONMENT, take_up_seconds=0.5) as zygote, caplog.at_level(logging.WARNING):
+        frozen = Identity.of(zygote.pid)
+        os.kill(frozen.pid, signal.SIGSTOP)
+        fields = {"ttl_seconds": 120.0, "payload": {"seconds": 0}}
+        runs = [start("sleep", zygote=zygote, target=name, **fields) for name in ("one", "two", "three")]
+        for run in runs:
+            run.wait_aside()
+
+        assert [run.answer() for run in runs] == [True, True, True]
+
+        assert [run.end["result"] for run in runs] == [{"slept": 0}] * 3
+        assert not frozen.is_alive
+        said = [record.message for record in caplog.records]
+        assert said == ["the server of runs takes up no orders, a new one is started"]
+
+
+def test_an_order_that_a_frozen_zygote_let_lie_for_too_long_never_starts(start: Start) -> None:
     with Zygote(PARTS, ENVIRONMENT) as zygote:
-        os.kill(zygote.pid, signal.SIGSTOP)
+        frozen = Identity.of(zygote.pid)
+        os.kill(frozen.pid, signal.SIGSTOP)
         run = start("sleep", zygote=zygote, payload={"seconds": 0}, ttl_seconds=1.6, grace_seconds=0.2)
 
         assert not run.answer()
 
-        os.kill(zygote.pid, signal.SIGCONT)
+        assert run.running.failure == "no server took up the order"
+        assert not frozen.is_alive
         assert start("sleep", zygote=zygote, target="other", payload={"seconds": 0}).answer()
-        until(run.has("end"), 5, "the late order was completed")
-        assert run.end["interrupted"] == "stopped"
         assert not run.has("started")()
+
+
+def test_a_frozen_zygote_does_not_keep_its_worker_from_ending(start: Start) -> None:
+    zygote = Zygote(PARTS, ENVIRONMENT, take_up_seconds=0.5)
+    frozen = Identity.of(zygote.pid)
+    os.kill(frozen.pid, signal.SIGSTOP)
+    run = start("sleep", zygote=zygote, payload={"seconds": 0}, ttl_seconds=120.0)
+    run.wait_aside()
+
+    zygote.close()
+
+    assert not run.answer()
+    assert not frozen.is_alive
+    assert not run.has("started")()
 
 
 def test_closing_ends_the_zygote_and_no_run(start: Start) -> None:

@@ -14,9 +14,10 @@ from gitops_reconciler.clock import SystemClock
 from gitops_reconciler.errors import ReconcileError
 from gitops_reconciler.outcomes import NextAsk, Trigger
 from gitops_reconciler.redis_text import TextRedis, as_text
+from gitops_reconciler.runs.epochs import EpochFile, HostEpoch
 from gitops_reconciler.runs.launching import FleetRunner
 from gitops_reconciler.settings import load_settings
-from gitops_reconciler.store.redis import RunView
+from gitops_reconciler.store.redis import RedisStore, RunView
 from gitops_reconciler.supervise.order import Order
 from gitops_reconciler.work.base import Cause, Completion, ItemSpec
 from gitops_reconciler.work.redis import RedisWork
@@ -31,12 +32,13 @@ class Run:
     was_seen_through: bool = True
     failure: str = ""
     is_busy: bool = False
+    is_stopped: bool = False
 
     def wait(self) -> bool:
         return self.was_seen_through
 
     def stop(self) -> None:
-        pass
+        self.is_stopped = True
 
 
 @dataclass
@@ -123,3 +125,59 @@ def test_the_log_says_how_a_run_ended(
     (line,) = [record for record in caplog.records if record.getMessage() == "run ended"]
     said = vars(line)
     assert (line.levelname, said["target"], said["state"], said["message_"]) == (level, WEB, state, "what it said")
+
+
+def test_what_was_claimed_under_another_epoch_is_given_back_unrun_and_runs_once_the_fleet_is_resumed(
+    work: RedisWork, client: TextRedis, tmp_path: Path
+) -> None:
+    file = EpochFile(tmp_path / "epoch")
+    file.write("a" * 32)
+    launcher = Starts(work, Run())
+    epoch = HostEpoch(file, RedisStore(client), work)
+    cautious = dataclasses.replace(runner(work, launcher, tmp_path), epoch=epoch)
+    assert cautious.run(WEB) is None
+    assert client.hget(keys.item(WEB), "last_run_state") == "skipped"
+    assert (
+        client.hget(keys.item(WEB), "waiting_for")
+        == "the store is another one than this host worked with: nothing was run"
+    )
+    assert client.exists(keys.PAUSED)
+    assert not client.exists(keys.lease(WEB))
+    work.resume(actor="ann")
+    work.sweep(limit=10, rewake_after_ms=1000, ttl_ms=1000)
+    assert cautious.run(WEB) is not None
+
+
+def test_sources_are_synced_under_another_epoch_so_that_their_targets_can_be_seen(
+    work: RedisWork, client: TextRedis, tmp_path: Path
+) -> None:
+    file = EpochFile(tmp_path / "epoch")
+    file.write("a" * 32)
+    source = "source:default"
+    work.register(ItemSpec(item=source, kind="source", pool="source", repository=""), first_due_in_ms=None)
+    work.request([source], Cause(trigger=Trigger.MANUAL))
+    epoch = HostEpoch(file, RedisStore(client), work)
+    epoch.check()
+    assert client.exists(keys.PAUSED)
+    cautious = dataclasses.replace(runner(work, Starts(work, Run()), tmp_path), epoch=epoch)
+    assert cautious.run(source) is not None
+
+
+def test_who_winds_down_begins_no_run_and_the_item_gets_another_message(
+    work: RedisWork, client: TextRedis, tmp_path: Path
+) -> None:
+    winding_down = runner(work, Starts(work, Run()), tmp_path)
+    winding_down.wind_down()
+    client.delete("tick.custom")  # its message was taken
+    assert winding_down.run(WEB) is None
+    assert client.llen("tick.custom") == 1
+    assert client.zcard(keys.LEASES) == 0
+    assert client.zscore(keys.QUEUED, WEB) is not None
+
+
+def test_a_run_that_begins_just_when_all_are_stopped_is_stopped_as_well(work: RedisWork, tmp_path: Path) -> None:
+    run = Run()
+    stopped = runner(work, Starts(work, run), tmp_path)
+    stopped.stop()
+    stopped.run(WEB)
+    assert run.is_stopped

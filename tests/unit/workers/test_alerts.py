@@ -42,5 +42,22 @@ def test_a_stale_document_is_another_matter_than_a_broken_target() -> None:
     assert alert.key == "default/web:stale"
 
 
+def test_what_befalls_the_whole_fleet_is_an_alert_without_a_target() -> None:
+    paused = alert_of({"event": "paused", "item": "", "message": "the store was emptied", "at": "1"})
+    resumed = alert_of({"event": "resumed", "item": "", "message": "by ann", "at": "2"})
+    assert paused is not None
+    assert resumed is not None
+    assert (paused.target, paused.message, paused.is_good) == ("", "the store was emptied", False)
+    assert resumed.is_good
+    assert paused.key == resumed.key == "the fleet:paused"
+
+
+def test_each_pool_that_dies_is_a_breakage_of_its_own_and_its_recovery_closes_that_one() -> None:
+    events = [("pool_dead", "custom"), ("pool_alive", "custom"), ("pool_dead", "pi")]
+    found = [alert_of({"event": event, "item": "", "pool": pool, "at": "1"}) for event, pool in events]
+    keys = [alert.key for alert in found if alert]
+    assert keys == ["the pool custom:dead", "the pool custom:dead", "the pool pi:dead"]
+
+
 def test_the_pauses_between_attempts_double_from_ten_seconds_to_a_quarter_of_an_hour() -> None:
     assert [backoff_seconds(attempts) for attempts in (1, 2, 3, 7, 8, 100)] == [10, 20, 40, 640, 900, 900]

@@ -21,7 +21,10 @@ def settings(**fields: object) -> Settings:
         ("unix:///run/gitops/redis.sock", "redis+socket:///run/gitops/redis.sock?virtual_host=0"),
         ("unix://ann:pw@/run/r.sock?db=5", "redis+socket://ann:pw@/run/r.sock?virtual_host=5"),
         ("unix:///run/r.sock?password=pw", "redis+socket://:pw@/run/r.sock?virtual_host=0"),
-        ("sentinel://one;sentinel://two", "sentinel://one;sentinel://two"),
+        (
+            "sentinel://ann:p%40ss@one,two:7000/fleet/3",
+            "sentinel://ann:p%40ss@one:26379/3;sentinel://ann:p%40ss@two:7000/3",
+        ),
     ],
 )
 def test_the_broker_is_named_the_way_kombu_reads_it(store: str, broker: str) -> None:

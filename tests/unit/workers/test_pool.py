@@ -73,5 +73,5 @@ def test_after_a_reconnect_the_emptied_loop_is_told_of_the_same_pipe(pool: TaskP
 def test_a_loop_that_does_not_look_for_long_keeps_no_task_from_ending(pool: TaskPool) -> None:
     pool.register_with_event_loop(Loop())
     for _ in range(70_000):  # more than a pipe holds
-        pool._wake(None)
+        pool._wake("", None)
     assert os.get_blocking(pool._writer) is False

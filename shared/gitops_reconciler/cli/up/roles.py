@@ -51,9 +51,8 @@ def fleet_roles(
     settings: Settings, *, workers: int, has_flower: bool, waits_for: Path | None, environment: Mapping[str, str]
 ) -> list[Role]:
     """Return everything that talks to the server."""
-    grace = settings.lease_grace.total_seconds()
-    # Runs may end by themselves for a grace, then they are interrupted and have another one.
-    worker_seconds = 2 * grace + 10
+    # Runs may end by themselves for the worker's grace, then they are interrupted and have their own.
+    worker_seconds = (settings.worker_grace + settings.lease_grace).total_seconds() + 25
 
     def role(name: str, module: str, *arguments: str, rank: int, stop_seconds: float = 10) -> Role:
         return Role(

@@ -30,6 +30,7 @@ from gitops_reconciler.redaction import redact_url
 from gitops_reconciler.secrets import made_secret
 from gitops_reconciler.settings import Settings
 from gitops_reconciler.supervise.linux import require_linux
+from gitops_reconciler.wiring import check_store
 
 LOOPBACK = "127.0.0.1"
 _PROVIDERS = ("github", "gitlab")
@@ -58,7 +59,8 @@ def run_up(settings: Settings, options: UpOptions) -> int:
 
     Raises:
         StateFolderBusyError: another one runs on this state folder.
-        SettingsError: a port can't be had, or something that is needed is not installed.
+        SettingsError: a port can't be had, the store that is set can't hold a fleet, or something that is needed is
+            not installed.
         ToolMissingError: there is no server, and none is set.
 
     """
@@ -127,6 +129,7 @@ def _plan(settings: Settings, options: UpOptions) -> _Plan:
 
 def _server(settings: Settings) -> list[Role]:
     if settings.redis_url is not None:
+        check_store(settings)  # what it only warns of, each role says
         return []
     layout = settings.layout
     make_server_folders(layout)
