@@ -48,6 +48,7 @@ class NoOpRun:
     order: Order
     lease: WorkLease
     is_busy: bool = False
+    was_left_lying: bool = False
     failure: str = ""
 
     def wait(self) -> bool:

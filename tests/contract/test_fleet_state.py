@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from uuid import uuid4
 
-import fakeredis
 import pytest
 
 from gitops_reconciler import keys
 from gitops_reconciler.outcomes import NextAsk, Trigger
-from gitops_reconciler.redis_text import TextRedis, as_text
+from gitops_reconciler.redis_text import TextRedis
 from gitops_reconciler.store.fleet import FleetState
 from gitops_reconciler.store.redis import RedisStore
 from gitops_reconciler.work.base import Cause, Claim, Completion, ItemSpec, Mark, Paused, PoolNews, Refusal
@@ -21,14 +20,6 @@ WEB, SOURCE = "default/web", "source:default"
 MANUAL = Cause(trigger=Trigger.MANUAL, actor="ann")
 OLD, OLDER = "a" * 32, "b" * 32
 NOTHING_NEW = PoolNews(dead=(), alive=())
-
-
-@pytest.fixture(params=["redis", "fakeredis"])
-def client(request: pytest.FixtureRequest) -> Iterator[TextRedis]:
-    if request.param == "redis":
-        yield request.getfixturevalue("redis_client")
-    else:
-        yield as_text(fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True))
 
 
 @pytest.fixture

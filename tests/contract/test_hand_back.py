@@ -1,26 +1,15 @@
 """What becomes of an item whose message was taken by a worker that begins no run any more."""
 
-from collections.abc import Iterator
-
-import fakeredis
 import pytest
 
 from gitops_reconciler import keys
 from gitops_reconciler.outcomes import Trigger
-from gitops_reconciler.redis_text import TextRedis, as_text
+from gitops_reconciler.redis_text import TextRedis
 from gitops_reconciler.work.base import Cause, Claim, ItemSpec, Mark
 from gitops_reconciler.work.redis import RedisWork, WorkOptions
 
 WEB, QUEUE = "default/web", "tick.custom"
 ASK = Cause(trigger=Trigger.MANUAL, actor="ann")
-
-
-@pytest.fixture(params=["redis", "fakeredis"])
-def client(request: pytest.FixtureRequest) -> Iterator[TextRedis]:
-    if request.param == "redis":
-        yield request.getfixturevalue("redis_client")
-    else:
-        yield as_text(fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True))
 
 
 @pytest.fixture

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import fakeredis
 import pytest
 
 from gitops_reconciler import keys
 from gitops_reconciler.outcomes import NextAsk, Trigger
-from gitops_reconciler.redis_text import TextRedis, as_text
+from gitops_reconciler.redis_text import TextRedis
 from gitops_reconciler.work.base import Cause, Claim, Completion, ItemSpec, Mark
 from gitops_reconciler.work.redis import RedisWork
 
 WEB = "default/web"
 HOUR_MS = 3_600_000
 ASK = Cause(trigger=Trigger.MANUAL, actor="ann")
-
-
-@pytest.fixture(params=["redis", "fakeredis"])
-def client(request: pytest.FixtureRequest) -> Iterator[TextRedis]:
-    if request.param == "redis":
-        yield request.getfixturevalue("redis_client")
-    else:
-        yield as_text(fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True))
 
 
 @pytest.fixture

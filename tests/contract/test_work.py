@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
-import fakeredis
 import pytest
 from redis import Redis
 
 from gitops_reconciler import keys
 from gitops_reconciler.errors import LeaseLostError, Reason
 from gitops_reconciler.outcomes import NextAsk, Outcome, RunState, Trigger, target_status
-from gitops_reconciler.redis_text import TextRedis, as_text
+from gitops_reconciler.redis_text import TextRedis
 from gitops_reconciler.store.redis import RedisStore
 from gitops_reconciler.work.base import (
     Answer,
@@ -37,14 +35,6 @@ TTL_MS = 60_000
 WEB = "default/web"
 REF = "forge.example/acme/infra#refs/heads/main"
 MANUAL = Cause(trigger=Trigger.MANUAL, actor="ann")
-
-
-@pytest.fixture(params=["redis", "fakeredis"])
-def client(request: pytest.FixtureRequest) -> Iterator[TextRedis]:
-    if request.param == "redis":
-        yield request.getfixturevalue("redis_client")
-    else:
-        yield as_text(fakeredis.FakeRedis(server=fakeredis.FakeServer(), decode_responses=True))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -21,7 +22,7 @@ _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nothing
 
 
 @dataclass(slots=True, kw_only=True)
-class StateServer:
+class StateServer(ABC):
     """What a test sees of it; `objects` and `locks` may be changed while it runs."""
 
     url: str = ""
@@ -34,18 +35,18 @@ class StateServer:
     env: dict[str, str] = field(default_factory=dict)
     """What the engine needs in its environment."""
 
+    @abstractmethod
     def configuration(self) -> str:
         """The `terraform` block of a module that keeps its state here."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def lock(self) -> dict[str, str] | None:
         """The lock of the one state, as its holder described it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def set_lock(self, lock: dict[str, str] | None) -> None:
         """Take the lock, whoever has it, or free it."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,7 +130,7 @@ class _Listener(ThreadingHTTPServer):
         """Say nothing: clients are killed here."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler, ABC):
     protocol_version = "HTTP/1.1"
     server: _Listener
 
@@ -156,8 +157,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.state.requests.append(f"{self.command} {url.path}")
             self.act(unquote(url.path), query, body, self.server.state.objects)
 
+    @abstractmethod
     def act(self, path: str, query: dict[str, str], body: bytes, objects: dict[str, bytes]) -> None:
-        raise NotImplementedError
+        """Answer one request."""
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_LOCK = do_UNLOCK = handle_one  # noqa: N815  # the base class calls them so
 

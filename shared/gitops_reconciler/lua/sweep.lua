@@ -78,7 +78,8 @@ for _, item in ipairs(expired) do
 end
 
 -- An ask without a message. In this Redis the queue itself tells: it is empty, or what it hands out next was sent later,
--- or, should others send to it as well, it holds fewer messages than items wait. Of a broker elsewhere nothing is known, so it gets a message after ever longer waits.
+-- or, should others send to it as well, it holds fewer messages than items wait. Of a broker elsewhere nothing is known,
+-- so it gets a message after ever longer waits.
 local function has_lost_its_message(item, known)
   local waited = NOW - tonumber(known.queued_at or NOW)
   if not HEAD.push then

@@ -26,6 +26,7 @@ _SLACK_SECONDS = 2.0
 _SHOWN_MESSAGE = 200
 _KILLED = "the processes that watched the run were killed: outcome unknown"
 _NOT_OURS = "the store is another one than this host worked with: nothing was run"
+_LEFT_LYING = "no server of runs took up the order in time: nothing was run"
 _BUSY = "something of an earlier run still lives on this host and holds the target's lock"
 
 
@@ -40,6 +41,11 @@ class Running(Protocol):
     @property
     def is_busy(self) -> bool:
         """Whether a leftover of an earlier run holds the target's flock, so that nothing was started."""
+        ...
+
+    @property
+    def was_left_lying(self) -> bool:
+        """Whether a frozen server of runs never took up the order, so that nothing was started."""
         ...
 
     def wait(self) -> bool:
@@ -116,6 +122,8 @@ class FleetRunner:
             del self._under_way[claim.run]
         if running.is_busy:
             self._give_back(claim, RunState.SKIPPED, Reason.BUSY, _BUSY)
+        elif running.was_left_lying:  # says nothing of the target: nobody is to be woken for it
+            self._give_back(claim, RunState.ABORTED, Reason.INTERNAL_ERROR, _LEFT_LYING)
         elif running.failure and not was_seen_through:
             self._give_back(claim, RunState.FAILED, Reason.INTERNAL_ERROR, running.failure)
         elif not was_seen_through:

@@ -21,10 +21,10 @@ from gitops_reconciler.supervise.procfs import machine, send
 _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.7
-LOOK_AGAIN_SECONDS = 0.7
-"""Who is about to act by himself (run process, waiting worker) has this time. With the look before it makes less than
-the 2 s by which a lease outlasts the grace: so what lives of a dead run is gone before another host may begin, even if
-the lease had not been renewed for as long as a run goes on without."""
+"""From one look to the next. What is found dead is ended at the second look: who is about to act by himself (run
+process, waiting worker) has the time between. Both make less than the 2 s by which a lease outlasts the grace: so what
+lives of a dead run is gone before another host may begin, even if the lease had not been renewed for as long as a run
+goes on without."""
 
 _HOPELESS_SECONDS = 60.0  # another user's process, or one that hangs in the kernel: it keeps the flock
 _RECORD = ".run"
@@ -37,7 +37,7 @@ class _Condition(Enum):
 
 
 class Patrol:
-    """Looks at once and every few seconds, in a thread of its own, until it is closed.
+    """Looks at once and each LOOK_SECONDS, in a thread of its own, until it is closed.
 
     Costs one walk over the folder of locks, and two looks into /proc for each run that lives. Records of another
     machine, container or boot are not touched: the target's next run here decides about them, with its lock taken.
@@ -70,7 +70,7 @@ class Patrol:
                 self._look()
             except OSError as error:  # too many open files, a folder that went away
                 _log.warning("leftovers of dead runs could not be looked for: %s", error)
-            pause = LOOK_AGAIN_SECONDS if self._since else LOOK_SECONDS
+            pause = LOOK_SECONDS
 
     def _look(self) -> None:
         now = boottime()

@@ -52,7 +52,7 @@ class Running:
         self._waiting, self._state = threading.Lock(), threading.Lock()
         self._was_seen_through: bool | None = None
         self._is_stop_asked = self._is_over = False
-        self.is_busy = False
+        self.is_busy = self.was_left_lying = False
         self.failure = ""
         self._launched = launch(order)
 
@@ -71,8 +71,8 @@ class Running:
         """Wait until nothing of the run lives; wakes up once a second.
 
         True: its supervisor saw it through and offered its end to the store. False: it did not. Then either the run
-        was not started, as `is_busy` (the flock is held by a living run or leftover) or `failure` say, or its keepers
-        were killed: what they left was ended, and the lease runs out by itself.
+        was not started, as `is_busy` (the flock is held by a living run or leftover), `was_left_lying` (by a frozen
+        server) or `failure` say, or its keepers were killed: what they left was ended, and the lease runs out.
         """
         with self._waiting:
             if self._was_seen_through is None:
@@ -89,7 +89,8 @@ class Running:
         board = self._board
         self._end_what_they_left(board)
         self.is_busy, was_seen_through = board.is_busy, board.is_completed
-        self.failure = board.failure or self.failure or ("" if board.guard.pid else "no server took up the order")
+        self.failure = board.failure or self.failure
+        self.was_left_lying = not board.guard.pid and not self.failure
         with self._state:
             self._is_over = True
             self._close_files()

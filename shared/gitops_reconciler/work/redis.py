@@ -207,9 +207,9 @@ class RedisWork:
 
         Interrupted halfway, the rest is woken by sweeps, which is slower.
         """
-        was_paused, after, asks_all = self._call("resume", actor, reason, "", _RESUMED_AT_ONCE, "0")
+        was_paused, after = self._call("resume", actor, reason, "", _RESUMED_AT_ONCE)
         while after:
-            _, after, asks_all = self._call("resume", actor, reason, after, _RESUMED_AT_ONCE, asks_all)
+            _, after = self._call("resume", actor, reason, after, _RESUMED_AT_ONCE)
         return bool(was_paused)
 
     def look_at_pools(self, *, dead_after_ms: int, silent_after_ms: int) -> PoolNews:

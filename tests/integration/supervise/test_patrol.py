@@ -12,7 +12,7 @@ import pytest
 from gitops_reconciler.clock import boottime
 from gitops_reconciler.supervise.leftovers import Record, end_leftovers_of
 from gitops_reconciler.supervise.order import Order
-from gitops_reconciler.supervise.patrol import LOOK_AGAIN_SECONDS, LOOK_SECONDS, Patrol
+from gitops_reconciler.supervise.patrol import LOOK_SECONDS, Patrol
 from gitops_reconciler.supervise.procfs import Identity, send
 from tests.support.supervise_runs import GRACE, MARGIN, TOOLS, Start, is_locked, living, start_tool, until
 from tests.support.supervise_workers import running_worker
@@ -128,12 +128,12 @@ def test_keepers_that_stay_frozen_without_a_worker_are_killed_and_their_run_is_e
 
 
 def test_a_leftover_is_told_within_the_promised_time() -> None:
-    assert LOOK_SECONDS + LOOK_AGAIN_SECONDS < PROMISED_SECONDS
+    assert 2 * LOOK_SECONDS < PROMISED_SECONDS
 
 
 def test_a_leftover_is_told_while_the_lease_still_covers_its_grace() -> None:
     defaults: dict[str, Any] = {field.name: field.default for field in fields(Order)}
-    assert defaults["slack_seconds"] > LOOK_SECONDS + LOOK_AGAIN_SECONDS
+    assert defaults["slack_seconds"] > 2 * LOOK_SECONDS
 
 
 def test_what_was_told_to_end_long_ago_and_lives_is_killed(start: Start) -> None:

@@ -32,6 +32,7 @@ class Run:
     was_seen_through: bool = True
     failure: str = ""
     is_busy: bool = False
+    was_left_lying: bool = False
     is_stopped: bool = False
 
     def wait(self) -> bool:
@@ -94,6 +95,7 @@ def test_a_run_that_its_supervisor_completed_is_not_given_back(
     [
         (Run(was_seen_through=False, is_busy=True), ["pending", None, None]),
         (Run(was_seen_through=False, failure="no memory"), ["failed", "InternalError", None]),
+        (Run(was_seen_through=False, was_left_lying=True), ["pending", "InternalError", None]),
         (Run(was_seen_through=False), ["pending", "Lost", None]),
     ],
 )
