@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -23,7 +24,7 @@ from gitops_reconciler.locks.flock import FileLocks
 from gitops_reconciler.logs import RunLogWriter
 from gitops_reconciler.manifests.binding import bind
 from gitops_reconciler.manifests.documents import ResourceDocument
-from gitops_reconciler.manifests.loading import is_document, is_scope_file, read_folder
+from gitops_reconciler.manifests.loading import files_below, is_document, is_scope_file, read_folder
 from gitops_reconciler.manifests.problems import did_you_mean, listed
 from gitops_reconciler.manifests.tree import Tree, read_tree
 from gitops_reconciler.models import BackEnd, ManagedTarget
@@ -118,7 +119,7 @@ class _Tick:
         self._secrets = ReferencedSecrets(folder=settings.secrets_dir, environ=os.environ, redactor=self._redactor)
         self._own = _origin(folder)
         self._files = read_folder(folder.path, prefix=folder.prefix)
-        self._tree = read_tree(self._files, source=DEFAULT_SOURCE)
+        self._tree = read_tree(self._files, source=DEFAULT_SOURCE, repository_files=files_below(folder.root))
         self._document: ResourceDocument
         self._deadline = Deadline()
 
@@ -179,7 +180,8 @@ class _Tick:
             return
         paths = mirrors.list_files(own, sha, self._folder.prefix)
         files = mirrors.read_files(own, sha, list(paths))
-        tree = read_tree(files, source=DEFAULT_SOURCE)
+        below = partial(mirrors.list_files, own, sha)
+        tree = read_tree(files, source=DEFAULT_SOURCE, repository_files=below)
         document = _find(tree, self._document.name, f"{own.url} at {sha[:12]}")
         if document.kind != self._document.kind:
             message = f"'{document.name}' became of kind '{document.kind}' at {sha[:12]}: pull, then tick again"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from gitops_reconciler.backends.base import RunLog
@@ -114,7 +115,8 @@ class SourceSync:
         folder = registration.path
         paths = self.mirrors.list_files(repository, revision.sha, folder)
         files = self.mirrors.read_files(repository, revision.sha, list(paths))
-        tree = read_tree(files, source=registration.name)
+        below = partial(self.mirrors.list_files, repository, revision.sha)
+        tree = read_tree(files, source=registration.name, repository_files=below)
         if not tree.file_count:
             message = f"no documents under '{folder or '.'}' of {repository.url} at {revision.sha[:12]}: ignored"
             raise SourceEmptyError(message)

@@ -35,12 +35,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Print problems, warnings and a summary."""
     from gitops_reconciler.layout import DEFAULT_SOURCE
     from gitops_reconciler.local import find_folder
-    from gitops_reconciler.manifests.loading import read_folder
+    from gitops_reconciler.manifests.loading import files_below, read_folder
     from gitops_reconciler.manifests.tree import read_tree
 
     given: Path | None = arguments.folder
     folder = find_folder(given, Path.cwd())
-    tree = read_tree(read_folder(folder.path, prefix=folder.prefix), source=DEFAULT_SOURCE)
+    files = read_folder(folder.path, prefix=folder.prefix)
+    tree = read_tree(files, source=DEFAULT_SOURCE, repository_files=files_below(folder.root))
     shown_as = str(given) if given else os.path.relpath(folder.path)
     for warning in tree.warnings:
         note(f"warning: {replace(warning, path=_path(warning.path, folder.prefix, shown_as))}")

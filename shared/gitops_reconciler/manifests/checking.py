@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
 from gitops_reconciler.errors import Reason
+from gitops_reconciler.manifests.dependencies import references_of
 from gitops_reconciler.manifests.documents import (
     APP_LABEL,
     CUSTOM_POOL,
     DEFAULT_SCRIPT_TIMEOUT,
+    REACTOR_EVENTS,
+    CommitStatusReaction,
     ManifestDocument,
     Origin,
     ProviderConfigDocument,
+    Reaction,
+    ReactorBindingDocument,
     ResourceDocument,
+    TickReaction,
 )
 from gitops_reconciler.manifests.entries import Entry
+from gitops_reconciler.manifests.expanding import Expander
 from gitops_reconciler.manifests.fields import leads_out
-from gitops_reconciler.manifests.identity import content_hash, document_id, explicit_id
+from gitops_reconciler.manifests.known import Known, is_second, origin_of
 from gitops_reconciler.manifests.problems import (
     Complaint,
     Where,
     complaints_of,
     did_you_mean,
-    field_name,
     listed,
     on_one_line,
     shown,
@@ -49,35 +54,18 @@ from gitops_reconciler.manifests.written import (
     NOT_BUILT,
     WrittenEnvironment,
     WrittenManifest,
-    WrittenMetadata,
     WrittenProviderConfig,
+    WrittenReaction,
+    WrittenReactorBinding,
     WrittenResource,
 )
 from gitops_reconciler.models import Scripts
 
 
-@dataclass(slots=True)
-class Known:
-    """What the files read so far declare; each of the four is read in the order of its types, then by path."""
-
-    source: str
-    manifests: dict[str, ManifestDocument] = field(default_factory=dict)
-    schemas: dict[str, SpecSchema] = field(default_factory=dict)
-    configs: dict[tuple[str, str], ProviderConfigDocument] = field(default_factory=dict)
-    resources: dict[str, ResourceDocument] = field(default_factory=dict)
-    kinds_seen: dict[str, Entry] = field(default_factory=dict)
-    """Who declares a kind first, validly or not."""
-    configs_seen: dict[tuple[str, str], Entry] = field(default_factory=dict)
-    names_seen: dict[str, Entry] = field(default_factory=dict)
-    ids: dict[str, str] = field(default_factory=dict)
-    contested: set[str] = field(default_factory=set)
-    """Scopes of first documents whose name a second one declares too: which of the two is meant, nobody knows."""
-
-
 def read_manifest(entry: Entry, known: Known) -> None:
     """Take a manifest, or say what is wrong with it."""
     kind = entry.value.get("kind")
-    if isinstance(kind, str) and _is_second(entry, known, known.kinds_seen, kind, f"kind {shown(kind)}"):
+    if isinstance(kind, str) and is_second(entry, known, known.kinds_seen, kind, f"kind {shown(kind)}"):
         known.manifests.pop(kind, None)
     fields = dict(entry.value)
     if "scripts" in fields:
@@ -95,7 +83,7 @@ def read_manifest(entry: Entry, known: Known) -> None:
         if script and holds_a_secret(script):
             message = f"'scripts.{name}' holds a secret in clear: take it from the spec, by reference"
             entry.refuse(Complaint(where=("scripts", name), message=message, reason=Reason.INVALID_SPEC))
-    origin = _origin(entry, written.metadata, known)
+    origin = origin_of(entry, written.metadata, known)
     if entry.is_valid:
         known.schemas[written.kind] = SpecSchema(written.spec_schema)
         known.manifests[written.kind] = ManifestDocument(
@@ -112,7 +100,7 @@ def read_providerconfig(entry: Entry, known: Known) -> None:
     key = (entry.value.get("kind"), entry.value.get("name"))
     if isinstance(key[0], str) and isinstance(key[1], str):
         what = f"providerconfig {shown(key[1])} of kind {shown(key[0])}"
-        if _is_second(entry, known, known.configs_seen, (key[0], key[1]), what):
+        if is_second(entry, known, known.configs_seen, (key[0], key[1]), what):
             known.configs.pop((key[0], key[1]), None)
     fields = dict(entry.value)
     if "config" in fields:
@@ -126,7 +114,7 @@ def read_providerconfig(entry: Entry, known: Known) -> None:
     entry.refuse_all(secret_complaints(written.config, ("config",), {*spec.SECRET_FIELDS, "env"} if spec else None))
     if spec is not None:
         entry.refuse_all(_partial_complaints(spec, settings))
-    origin = _origin(entry, written.metadata, known)
+    origin = origin_of(entry, written.metadata, known)
     if entry.is_valid and environment is not None:
         config = {**settings, "env": environment.env} if environment.env else settings
         known.configs[written.kind, written.name] = ProviderConfigDocument(
@@ -144,12 +132,67 @@ def _partial_complaints(spec: type[Spec], settings: Mapping[str, Any]) -> list[C
     return []
 
 
-def read_resource(entry: Entry, known: Known, scope: Scope | None) -> None:
-    """Take a resource, or say what is wrong with it; below an invalid scope file nothing is taken."""
+def read_reactorbinding(entry: Entry, known: Known) -> None:
+    """Take a reactorbinding, or say what is wrong with it."""
     name = entry.value.get("name")
     if isinstance(name, str):
-        _is_second(entry, known, known.names_seen, name, f"name {shown(name)}", where=("name",))
-    written = entry.check(WrittenResource, entry.refuse_not_built(entry.value, NOT_BUILT["resource"]))
+        what = f"reactorbinding {shown(name)}"
+        if is_second(entry, known, known.bindings_seen, name, what, where=("name",)):
+            known.bindings.pop(name, None)
+    written = entry.check(WrittenReactorBinding, entry.value)
+    if written is None:
+        return
+    entry.refuse_all(secret_complaints(entry.value.get("do"), ("do",)))
+    origin = origin_of(entry, written.metadata, known)
+    if entry.is_valid:
+        known.bindings[written.name] = ReactorBindingDocument(
+            origin=origin,
+            name=written.name,
+            on=tuple(event for event in REACTOR_EVENTS if event in written.on),
+            select=written.select,
+            do=tuple(map(_reaction, written.do)),
+        )
+
+
+def _reaction(written: WrittenReaction) -> Reaction:
+    tick, status = written.tick, written.commit_status
+    return Reaction(
+        notify=written.notify,
+        tick=None if tick is None else TickReaction(select=tick.select),
+        commit_status=None if status is None else CommitStatusReaction(token=status.token, context=status.context),
+    )
+
+
+def read_resource(entry: Entry, known: Known, scope: Scope | None, expander: Expander) -> None:
+    """Take a resource, or the several of a `for_each`, or say what is wrong with it.
+
+    Below an invalid scope file nothing is taken.
+    """
+    entry.refuse_not_built(entry.value, NOT_BUILT["resource"])
+    if "for_each" not in entry.value:
+        _read_one(entry, entry.value, known, scope)
+        return
+    expansions = expander.expand(entry)
+    if entry.is_valid and not expansions:
+        entry.check(WrittenResource, expander.sample(entry.value))
+    for expansion in expansions:
+        known.matches[expansion.name] = expansion.match
+        with entry.about(expansion.match):
+            _read_one(entry, expansion.value, known, scope)
+    if not entry.is_valid:
+        for expansion in expansions:
+            if known.names_seen[expansion.name] is entry:
+                known.resources.pop(expansion.name, None)
+
+
+def _read_one(entry: Entry, value: Mapping[str, Any], known: Known, scope: Scope | None) -> None:
+    name = value.get("name")
+    if isinstance(name, str):
+        entry.names.append(name)
+        is_second(entry, known, known.names_seen, name, f"name {shown(name)}", where=("name",))
+    written = entry.check(
+        WrittenResource, {key: item for key, item in value.items() if key not in NOT_BUILT["resource"]}
+    )
     if written is None or (scope is not None and not scope.is_valid):
         return
     _check_schedule(entry, written)
@@ -157,14 +200,19 @@ def read_resource(entry: Entry, known: Known, scope: Scope | None) -> None:
         message = f"pool {shown(written.pool)} is our own: choose another"
         entry.refuse(Complaint(where=("pool",), message=message))
     labels = _labels(entry, written, scope)
-    origin = _origin(entry, written.metadata, known, "" if scope is None else scope.folder)
+    expanded = written.name if value is not entry.value else ""
+    origin = origin_of(entry, written.metadata, known, "" if scope is None else scope.folder, expanded=expanded)
     if not _is_known_kind(entry, written.kind, known):
         return
     config = _config(entry, written, known, scope)
     if entry.is_valid:
         _check_spec(entry, written, known, config)
     if entry.is_valid:
-        known.resources[written.name] = _resource(written, origin, scope, labels, config)
+        references, inputs = references_of(written, origin.source)
+        known.references[written.name] = references
+        known.resources[written.name] = _resource(written, origin, scope, labels, config).model_copy(
+            update={"depends_on": tuple(sorted({reference.item for reference in references})), "inputs": inputs}
+        )
 
 
 def _resource(
@@ -195,6 +243,8 @@ def _resource(
         labels=labels,
         provider_config=None if config is None else config.name,
         suspend=written.suspend,
+        watch=None if written.watch is None else tuple(sorted(set(written.watch))),
+        retry_interval=written.retry_interval,
         spec=written.spec,
     )
 
@@ -319,37 +369,3 @@ def _stands_in(value: Any, where: Where) -> bool:
             return False
         value = value[part]
     return True
-
-
-def _is_second(
-    entry: Entry, known: Known, seen: dict[Any, Entry], key: Any, what: str, *, where: Where = ("kind",)
-) -> bool:
-    """Refuse the second of two documents that declare the same; the scope of the first rests too."""
-    first = seen.setdefault(key, entry)
-    if first is entry:
-        return False
-    known.contested.add(first.scope)
-    entry.refuse(Complaint(where=where, message=f"{what} is declared in {on_one_line(first.path)} too"))
-    return True
-
-
-def _origin(entry: Entry, metadata: WrittenMetadata, known: Known, scope: str = "") -> Origin:
-    identity = document_id(entry.path, known.source)
-    where: Where = ("metadata", "id") if metadata.id is not None else ()
-    if metadata.id is not None:
-        try:
-            identity = explicit_id(metadata.id)
-        except ValueError as error:
-            entry.refuse(Complaint(where=where, message=f"'{field_name(where)}' {error}"))
-    first = known.ids.setdefault(identity, entry.path)
-    if first != entry.path:
-        message = f"the id {identity} is that of {on_one_line(first)} too"
-        entry.refuse(Complaint(where=where, message=message))
-    return Origin(
-        source=known.source,
-        path=entry.path,
-        line=entry.line(),
-        id=identity,
-        content_hash=content_hash(entry.value),
-        scope=scope,
-    )

@@ -18,6 +18,8 @@ APP_LABEL: Final = "gitops-reconciler/app"
 PRUNE_LABEL: Final = "gitops-reconciler/prune"
 CUSTOM_POOL: Final = "custom"
 RECORD_VERSION: Final = 1
+REACTOR_EVENTS: Final = ("failed", "recovered", "changed", "drifted", "stale", "stalled", "unreachable")
+"""What a reactorbinding can wait for."""
 
 _SLOW_KINDS: Final = frozenset({"terraform", "opentofu", "pulumi", "cloudformation"})
 _SLOW_INTERVAL: Final = timedelta(hours=1)
@@ -49,6 +51,14 @@ class Origin(_Document):
         return f"{on_one_line(self.path)}:{self.line}"
 
 
+class InputReference(_Document):
+    """An output of another target, as `inputs` names it."""
+
+    item: str
+    """Fleet-wide name, `source/name`."""
+    output: str
+
+
 class ResourceDocument(_Document):
     """One target, as declared."""
 
@@ -75,6 +85,14 @@ class ResourceDocument(_Document):
     provider_config: str | None = None
     suspend: bool | None = None
     """None: not declared, so an operator's word stands."""
+    depends_on: tuple[str, ...] = ()
+    """Fleet-wide names of the targets that it waits for, sorted; those of its `inputs` are among them."""
+    inputs: Mapping[str, InputReference] = Field(default_factory=dict)
+    """By the name of the variable that the output arrives in."""
+    watch: tuple[str, ...] | None = None
+    """Paths of its repository whose change matters beside `path`, sorted; None: not declared, every tip is tried."""
+    retry_interval: timedelta | None = None
+    """Pause before a failed apply is tried again; None: the next interval."""
     spec: Mapping[str, Any] = Field(default_factory=dict)
 
     @property
@@ -124,7 +142,44 @@ class ProviderConfigDocument(_Document):
     """Fields of the kind's spec, and `env`: variables that the tool starts with."""
 
 
-Document = ResourceDocument | ManifestDocument | ProviderConfigDocument
+class TickReaction(_Document):
+    """Ask for ticks of the targets of the same source that have all these labels."""
+
+    select: Mapping[str, str]
+
+
+class CommitStatusReaction(_Document):
+    """Set a status on the commit that was applied."""
+
+    token: str | None = None
+    """Secret reference; None: the credentials that the repository is fetched with."""
+    context: str | None = None
+    """Under which name the forge shows it; None: that of the target."""
+
+
+class Reaction(_Document):
+    """One thing that follows an event; exactly one of the fields is set."""
+
+    notify: str | None = None
+    """Secret reference to the address of a channel."""
+    tick: TickReaction | None = None
+    commit_status: CommitStatusReaction | None = None
+
+
+class ReactorBindingDocument(_Document):
+    """What follows which events of which targets."""
+
+    type: Literal["reactorbinding"] = "reactorbinding"
+    origin: Origin
+    name: str
+    on: tuple[str, ...]
+    """Of `REACTOR_EVENTS`, in their order."""
+    select: Mapping[str, str] = Field(default_factory=dict)
+    """Labels that a target of the same source must have, all of them; empty: every target."""
+    do: tuple[Reaction, ...]
+
+
+Document = ResourceDocument | ManifestDocument | ProviderConfigDocument | ReactorBindingDocument
 
 _DOCUMENT: TypeAdapter[Document] = TypeAdapter(Annotated[Document, Field(discriminator="type")])
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -14,11 +15,13 @@ from gitops_reconciler.manifests.parsing import Parsed, parse
 from gitops_reconciler.manifests.problems import (
     Complaint,
     DocumentProblem,
+    DocumentWarning,
     UnreadableError,
     Where,
     complaints_of,
     field_name,
     on_one_line,
+    shown,
 )
 from gitops_reconciler.manifests.written import Written
 
@@ -36,6 +39,10 @@ class Entry:
     """Folder of the scope that a problem freezes."""
     parsed: Parsed | None = None
     problems: list[DocumentProblem] = field(default_factory=list)
+    warnings: list[DocumentWarning] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """Of the targets that the file declares, validly or not."""
+    _match: str = ""
 
     @property
     def is_valid(self) -> bool:
@@ -69,6 +76,15 @@ class Entry:
             line, column = self.parsed.position(complaint.where, of_key=complaint.is_about_key)
         self._add(line, column, complaint.message, complaint.reason)
 
+    @contextmanager
+    def about(self, match: str) -> Iterator[None]:
+        """Say with every problem that is found meanwhile which match of a `for_each` it is about; empty: none."""
+        self._match = match
+        try:
+            yield
+        finally:
+            self._match = ""
+
     def refuse_all(self, complaints: Iterable[Complaint]) -> None:
         """Add several problems."""
         for complaint in complaints:
@@ -94,7 +110,7 @@ class Entry:
 
     def _add(self, line: int, column: int, message: str, reason: Reason) -> None:
         # The words of libraries may quote what they were given.
-        text = on_one_line(message)
+        text = on_one_line(f"{message} (for_each: {shown(self._match)})" if self._match else message)
         problem = DocumentProblem(
             path=self.path, line=line, column=column, message=text, reason=reason, scope=self.scope
         )

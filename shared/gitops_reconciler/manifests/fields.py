@@ -16,6 +16,7 @@ from gitops_reconciler.git.refs import BRANCHES, TAGS, check_branch, check_tag, 
 from gitops_reconciler.git.urls import check_url
 from gitops_reconciler.manifests.problems import shown
 from gitops_reconciler.models import NAME_PATTERN
+from gitops_reconciler.secrets import ENV_PREFIX, is_reference
 from gitops_reconciler.settings import parse_duration
 
 OFF = timedelta()
@@ -27,8 +28,11 @@ _NAME = re.compile(NAME_PATTERN)
 _SWITCH = {"yes": True, "on": True, "no": False, "off": False}
 _MAX_TEXT = 4096
 _MAX_LABEL = 256
+_MAX_PATTERN = 512
 _LABEL_KEY = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OUTPUT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
+_PERCENTAGE = re.compile(r"(?:[1-9][0-9]?|100)%")
 
 
 def _name(text: Any) -> str:
@@ -164,6 +168,50 @@ def _environment_name(value: str) -> str:
     return value
 
 
+def _dependency(value: Any) -> str:
+    parts = value.split("/") if isinstance(value, str) else []
+    if len(parts) in {1, 2} and all(_NAME.fullmatch(part) for part in parts):
+        return str(value)
+    message = f"{shown(value)} names no target (a name, as in dns, or source/name for one of another source)"
+    raise ValueError(message)
+
+
+def _input(value: Any) -> str:
+    target, dot, output = value.rpartition(".") if isinstance(value, str) else ("", "", "")
+    if not dot or not _OUTPUT.fullmatch(output):
+        message = f"{shown(value)} names no output (as in dns.zone_id, or source/dns.zone_id)"
+        raise ValueError(message)
+    return f"{_dependency(target)}.{output}"
+
+
+def _ceiling(value: Any) -> int | str:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str) and _PERCENTAGE.fullmatch(value):
+        return value
+    message = f'must be a number of targets (5) or a percentage ("20%", 1% to 100%), not {shown(value)}'
+    raise ValueError(message)
+
+
+def _secret_reference(value: str) -> str:
+    if not is_reference(value):
+        # Never shown: it may be the secret itself.
+        message = f"must be a secret reference (file:NAME or env:{ENV_PREFIX}NAME): the value itself never stands here"
+        raise ValueError(message)
+    return value
+
+
+def file_pattern(value: Any) -> str:
+    """Return a pattern of files from the root of the repository, in its shortest form."""
+    if not isinstance(value, str):
+        message = f"must be a pattern of files (as in hosts/*/compose.yaml), not {shown(value)}"
+        raise ValueError(message)  # noqa: TRY004  # what pydantic takes from a validator
+    if len(value) > _MAX_PATTERN:
+        message = f"must be at most {_MAX_PATTERN} characters, not {len(value)}"
+        raise ValueError(message)
+    return _repository_path(value)
+
+
 def _scalar_text(value: Any) -> Any:
     """Take numbers where the tool takes text: `{AWS_MAX_ATTEMPTS: 3}`."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
@@ -194,6 +242,24 @@ Tag = Annotated[str, AfterValidator(_tag)]
 Commit = Annotated[str, AfterValidator(_commit)]
 RepositoryUrl = Annotated[str, AfterValidator(_repository)]
 Labels = dict[Annotated[str, AfterValidator(_label_key)], Annotated[str, AfterValidator(_label_value)]]
+_TARGET_SCHEMA = rf"({NAME_PATTERN[1:-1]}/)?{NAME_PATTERN[1:-1]}"
+Dependency = Annotated[
+    str, BeforeValidator(_dependency), WithJsonSchema({"type": "string", "pattern": f"^{_TARGET_SCHEMA}$"})
+]
+Input = Annotated[
+    str,
+    BeforeValidator(_input),
+    WithJsonSchema({"type": "string", "pattern": rf"^{_TARGET_SCHEMA}\.{_OUTPUT.pattern}$"}),
+]
+Ceiling = Annotated[
+    int | str,
+    BeforeValidator(_ceiling),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{_PERCENTAGE.pattern}$"}]}
+    ),
+]
+FilePattern = Annotated[str, BeforeValidator(file_pattern), WithJsonSchema({"type": "string", "minLength": 1})]
+SecretReference = Annotated[str, AfterValidator(_secret_reference)]
 VariableName = Annotated[str, AfterValidator(_variable_name)]
 SettingText = Annotated[str, BeforeValidator(_setting_text)]
 Environment = dict[Annotated[str, AfterValidator(_environment_name)], Annotated[str, BeforeValidator(_scalar_text)]]

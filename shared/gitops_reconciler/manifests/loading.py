@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -15,6 +16,8 @@ SCOPE_FILES: Final = ("gitops.yaml", "converge.yaml")
 
 MAX_FILES: Final = 100_000
 MAX_TREE_BYTES: Final = 256 << 20
+MAX_LISTED: Final = 1_000_000
+"""Files and folders that are looked through for one `for_each`."""
 _EXTENSIONS = (".json", ".yaml", ".yml")
 
 
@@ -66,6 +69,43 @@ def read_folder(root: Path, *, prefix: str = "") -> dict[str, bytes]:
                 size += len(files[str(path)])
         check_size(str(root), count=len(files), size=size)
     return dict(sorted(files.items()))
+
+
+def files_below(root: Path) -> Callable[[str], list[str]]:
+    """Return what lists the files of a repository on disk, below one of its folders, by their paths from the root.
+
+    Symlinks are not followed, `.git` is not entered. What it returns raises `DocumentError` for a folder that cannot be
+    read, or that holds too many files.
+    """
+
+    def listed(folder: str) -> list[str]:
+        top = root / folder
+        if not top.is_dir() or any((root / parent).is_symlink() for parent in _ways(folder)):
+            return []
+        return sorted(_walk(root, PurePosixPath(folder)))
+
+    return listed
+
+
+def _ways(folder: str) -> Iterator[PurePosixPath]:
+    path = PurePosixPath(folder)
+    return iter((path, *path.parents[:-1]) if folder else ())
+
+
+def _walk(root: Path, top: PurePosixPath) -> Iterator[str]:
+    pending, seen = [top], 0
+    while pending:
+        place = pending.pop()
+        for entry in _entries(root / place):
+            seen += 1
+            if seen > MAX_LISTED:
+                message = f"{root / top} holds too many files (at most {MAX_LISTED})"
+                raise DocumentError(message)
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name.lower() != ".git":
+                    pending.append(place / entry.name)
+            elif entry.is_file(follow_symlinks=False):
+                yield str(place / entry.name)
 
 
 def check_size(root: str, *, count: int, size: int) -> None:

@@ -22,10 +22,13 @@ from referencing.exceptions import Unresolvable
 from gitops_reconciler.manifests.problems import Complaint, Where, field_name, listed, shortened, shown, unknown_field
 from gitops_reconciler.manifests.specs import SPECS
 from gitops_reconciler.manifests.written import (
+    NOT_BUILT,
     TYPES,
+    TYPES_NOT_BUILT,
     Written,
     WrittenManifest,
     WrittenProviderConfig,
+    WrittenReactorBinding,
     WrittenResource,
     WrittenScope,
 )
@@ -200,6 +203,8 @@ def document_schema(name: str, declared: Mapping[str, Mapping[str, Any]] | None 
 
     """
     schema = _editor_schema(_WRITTEN[name])
+    for later in NOT_BUILT.get(name, ()):
+        del schema["properties"][later]
     if name == "resource":
         specs = {kind: spec_schema(kind) for kind in SPECS} | {kind: dict(it) for kind, it in (declared or {}).items()}
         schema["properties"]["kind"] = {"enum": sorted(specs)}
@@ -217,7 +222,8 @@ def _editor_schema(model: type[Written]) -> dict[str, Any]:
 _WRITTEN: Final[dict[str, type[Written]]] = {
     "manifest": WrittenManifest,
     "providerconfig": WrittenProviderConfig,
+    "reactorbinding": WrittenReactorBinding,
     "resource": WrittenResource,
     "scope": WrittenScope,
 }
-BUILT_TYPES: Final = tuple(name for name in TYPES if name in _WRITTEN)
+BUILT_TYPES: Final = tuple(name for name in TYPES if name in _WRITTEN and name not in TYPES_NOT_BUILT)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from fnmatch import fnmatchcase
+from typing import Final
 
 from gitops_reconciler.errors import Reason
 from gitops_reconciler.manifests.entries import Entry
 from gitops_reconciler.manifests.loading import SCOPE_FILES, is_scope_file
+from gitops_reconciler.manifests.patterns import matches
 from gitops_reconciler.manifests.problems import Complaint, DocumentWarning
 from gitops_reconciler.manifests.written import NOT_BUILT, WrittenScope
 
 _TOP = "."
-_ANY_FOLDERS = "**"
+DEFAULT_MAX_PRUNE: Final = 10
+"""Targets of one scope that one sync may tear down where its scope file says nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +33,26 @@ class Scope:
     provider_config: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()
+    prune: bool = False
+    """Whether what left the tree is torn down; else it goes stale."""
+    max_prune: int | str | None = None
+    """A number of targets, or a percentage (`20%`)."""
 
     @property
     def is_valid(self) -> bool:
         """Whether the file could be read."""
         return bool(self.app)
+
+    def prune_limit(self, owned: int) -> int:
+        """Return how many of the targets that its app owns one sync may tear down; more than that is refused whole.
+
+        A percentage rounds down, and allows at least one.
+        """
+        if self.max_prune is None:
+            return DEFAULT_MAX_PRUNE
+        if isinstance(self.max_prune, int):
+            return self.max_prune
+        return max(1, owned * int(self.max_prune.removesuffix("%")) // 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +120,8 @@ def _read(entry: Entry, data: bytes, folder: str, *, is_twin: bool) -> Scope:
         provider_config=written.defaults.provider_config,
         labels=written.defaults.labels,
         ignore=tuple(written.ignore),
+        prune=written.prune,
+        max_prune=written.max_prune,
     )
 
 
@@ -125,40 +144,3 @@ def _ignores(scope: Scope, path: str) -> bool:
 def folder_of(path: str) -> str:
     """Return the folder of a path, `.` for the top."""
     return path.rpartition("/")[0] or _TOP
-
-
-def matches(pattern: str, parts: tuple[str, ...]) -> bool:
-    """Whether a pattern of `ignore` means a path, given in parts from the scope's folder.
-
-    As in a .gitignore: without a slash it means a file or folder of that name at any depth, with one it begins in the
-    scope's folder; `*` stays within a name, `**` spans folders; what lies in a folder that is meant is meant too.
-    """
-    wanted = [part for part in pattern.split("/") if part]
-    if "/" not in pattern.rstrip("/"):
-        wanted.insert(0, _ANY_FOLDERS)
-    # One `**` after another means no more than the first.
-    wanted = [part for index, part in enumerate(wanted) if part != _ANY_FOLDERS or wanted[index - 1 : index] != [part]]
-    meant = parts[:-1] if pattern.endswith("/") else parts
-    reached = _past_any(wanted, {0})
-    for part in meant:
-        reached = _past_any(wanted, _after(wanted, reached, part))
-        if len(wanted) in reached:
-            return True
-    return False
-
-
-def _after(wanted: list[str], reached: set[int], part: str) -> set[int]:
-    """Return how many wanted names may be behind us after one more folder or file."""
-    after = set()
-    for index in reached:
-        if index < len(wanted):
-            if wanted[index] == _ANY_FOLDERS:
-                after.add(index)
-            elif fnmatchcase(part, wanted[index]):
-                after.add(index + 1)
-    return after
-
-
-def _past_any(wanted: list[str], reached: set[int]) -> set[int]:
-    """Add what `**` that stands for no folder at all leads to."""
-    return reached | {index + 1 for index in reached if index < len(wanted) and wanted[index] == _ANY_FOLDERS}

@@ -8,14 +8,23 @@ from typing import Final
 
 from gitops_reconciler.errors import DocumentError, Reason
 from gitops_reconciler.layout import DEFAULT_SOURCE
-from gitops_reconciler.manifests.checking import Known, read_manifest, read_providerconfig, read_resource
+from gitops_reconciler.manifests.checking import (
+    read_manifest,
+    read_providerconfig,
+    read_reactorbinding,
+    read_resource,
+)
+from gitops_reconciler.manifests.dependencies import check_dependencies
 from gitops_reconciler.manifests.documents import (
     Document,
     ManifestDocument,
     ProviderConfigDocument,
+    ReactorBindingDocument,
     ResourceDocument,
 )
 from gitops_reconciler.manifests.entries import Entry
+from gitops_reconciler.manifests.expanding import Expander, ListFiles
+from gitops_reconciler.manifests.known import Known
 from gitops_reconciler.manifests.loading import check_size, is_document
 from gitops_reconciler.manifests.problems import (
     Complaint,
@@ -26,7 +35,7 @@ from gitops_reconciler.manifests.problems import (
     shown,
 )
 from gitops_reconciler.manifests.scopes import Scope, Scopes, read_scopes
-from gitops_reconciler.manifests.written import TYPES
+from gitops_reconciler.manifests.written import TYPES, TYPES_NOT_BUILT
 
 _NO_TARGETS: Final = ("manifest", "providerconfig", "reactorbinding")
 _NO_TYPE: Final = (
@@ -44,6 +53,7 @@ class Tree:
     """By folder."""
     manifests: tuple[ManifestDocument, ...]
     providerconfigs: tuple[ProviderConfigDocument, ...]
+    reactorbindings: tuple[ReactorBindingDocument, ...]
     resources: tuple[ResourceDocument, ...]
     """All valid ones, by path; those of frozen scopes too."""
     problems: tuple[DocumentProblem, ...]
@@ -62,13 +72,13 @@ class Tree:
     @property
     def documents(self) -> tuple[Document, ...]:
         """All valid documents in the order in which they are applied: by type, then by path (R1.22)."""
-        return (*self.manifests, *self.providerconfigs, *self.resources)
+        return (*self.manifests, *self.providerconfigs, *self.reactorbindings, *self.resources)
 
     @property
     def applicable(self) -> tuple[Document, ...]:
         """The documents that a sync may write: no resource of a frozen scope; the other types have no scope (R1.13)."""
         resources = (document for document in self.resources if document.origin.scope not in self.frozen)
-        return (*self.manifests, *self.providerconfigs, *resources)
+        return (*self.manifests, *self.providerconfigs, *self.reactorbindings, *resources)
 
     def keeps(self, *, name: str, app: str, scope: str) -> bool:
         """Whether a stored target that the tree does not declare must stay as it is: neither stale nor pruned.
@@ -108,10 +118,13 @@ class Tree:
             raise DocumentError(message)
 
 
-def read_tree(files: Mapping[str, bytes], *, source: str = DEFAULT_SOURCE) -> Tree:
+def read_tree(
+    files: Mapping[str, bytes], *, source: str = DEFAULT_SOURCE, repository_files: ListFiles | None = None
+) -> Tree:
     """Return what files declare: path from the repository's root -> bytes, of which only documents are looked at.
 
-    No content raises anything: what is wrong is in `problems`.
+    `repository_files` lists the repository's files below a folder, for `for_each`; it is called only where one stands,
+    and what it raises comes through. No content raises anything: what is wrong is in `problems`.
 
     Raises:
         DocumentError: the tree is too large as a whole.
@@ -127,9 +140,13 @@ def read_tree(files: Mapping[str, bytes], *, source: str = DEFAULT_SOURCE) -> Tr
         read_manifest(entry, known)
     for entry in by_type["providerconfig"]:
         read_providerconfig(entry, known)
+    for entry in by_type["reactorbinding"]:
+        read_reactorbinding(entry, known)
     _check_defaults(scopes, known)
+    expander = Expander(repository_files)
     for entry in by_type["resource"]:
-        read_resource(entry, known, scopes.nearest(entry.path))
+        read_resource(entry, known, scopes.nearest(entry.path), expander)
+    check_dependencies(known)
     return _tree(known, scopes, entries)
 
 
@@ -152,8 +169,8 @@ def _check_type(entry: Entry) -> None:
     reason = Reason.INVALID_DOCUMENT
     if "type" not in entry.value:
         message = _NO_TYPE
-    elif name == "reactorbinding":
-        message = "type 'reactorbinding' is not built in this version (it comes later)"
+    elif isinstance(name, str) and name in TYPES_NOT_BUILT:
+        message = f"type '{name}' is not built in this version (it comes later)"
         reason = Reason.NOT_BUILT
     elif name == "cluster":
         message = "cannot sync object type 'cluster'"
@@ -190,15 +207,17 @@ def _tree(known: Known, scopes: Scopes, entries: list[Entry]) -> Tree:
     unowned = [document.origin.path for document in resources if not document.app]
     message = "has no gitops.yaml above it: it is applied, but never pruned"
     invalid = [entry for entry in entries if not entry.is_valid and entry.value.get("type") not in _NO_TARGETS]
-    names = (entry.value.get("name") for entry in invalid)
+    names = (name for entry in invalid for name in (entry.value.get("name"), *entry.names))
+    doubts = [*scopes.warnings(), *(warning for entry in entries for warning in entry.warnings)]
     return Tree(
         source=known.source,
         scopes=ordered,
         manifests=tuple(known.manifests.values()),
         providerconfigs=tuple(known.configs.values()),
+        reactorbindings=tuple(known.bindings.values()),
         resources=resources,
         problems=tuple(problems),
-        warnings=(*scopes.warnings(), *(DocumentWarning(path=path, message=message) for path in unowned)),
+        warnings=(*doubts, *(DocumentWarning(path=path, message=message) for path in dict.fromkeys(unowned))),
         frozen=frozenset(frozen),
         held=frozenset(name for name in names if isinstance(name, str)),
         file_count=len(entries),

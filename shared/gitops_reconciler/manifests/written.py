@@ -8,25 +8,33 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gitops_reconciler.manifests.fields import (
     Branch,
+    Ceiling,
     Commit,
+    Dependency,
     DocumentName,
     Environment,
+    FilePattern,
+    Input,
     Interval,
     Labels,
     RepositoryPath,
     RepositoryUrl,
+    SecretReference,
     Span,
     Switch,
     Tag,
     Text,
+    VariableName,
 )
+
+MAX_REFERENCES: Final = 100
+"""Of one list or map of a document that names other things."""
 
 TYPES: Final = ("manifest", "providerconfig", "reactorbinding", "resource")
 
+TYPES_NOT_BUILT: Final = frozenset({"reactorbinding"})
 NOT_BUILT: Final[dict[str, frozenset[str]]] = {
-    "resource": frozenset({"watch", "depends_on", "inputs", "for_each", "retry_interval"}),
-    "manifest": frozenset(),
-    "providerconfig": frozenset(),
+    "resource": frozenset({"depends_on", "inputs", "retry_interval", "watch"}),
     "scope": frozenset({"max_prune"}),
     "scripts": frozenset({"read", "create", "update", "delete"}),
     "config": frozenset({"role_arn"}),
@@ -56,6 +64,8 @@ class WrittenResource(Written):
     metadata: WrittenMetadata = WrittenMetadata()
     path: RepositoryPath = "."
     """Where the declaration lies, from the repository's root; paths in `spec` are relative to it."""
+    for_each: FilePattern | None = None
+    """One target for every file of the repository that this pattern means; expanded before anything else is checked."""
     repo: RepositoryUrl | None = None
     branch: Branch | None = None
     tag: Tag | None = None
@@ -68,6 +78,11 @@ class WrittenResource(Written):
     labels: Labels = Field(default_factory=dict)
     provider_config: DocumentName | None = None
     suspend: Switch | None = None
+    depends_on: list[Dependency] = Field(default_factory=list, max_length=MAX_REFERENCES)
+    inputs: dict[VariableName, Input] = Field(default_factory=dict, max_length=MAX_REFERENCES)
+    watch: list[RepositoryPath] | None = Field(default=None, max_length=MAX_REFERENCES)
+    """Further paths whose change matters; declared, a push that touches none of them and not `path` starts nothing."""
+    retry_interval: Span | None = None
     spec: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -117,6 +132,49 @@ class WrittenProviderConfig(Written):
     config: dict[str, Any] = Field(default_factory=dict)
 
 
+class WrittenTick(Written):
+    """Which targets a reaction asks for."""
+
+    select: Labels = Field(min_length=1)
+
+
+class WrittenCommitStatus(Written):
+    """How a commit's status is set."""
+
+    token: SecretReference | None = None
+    context: Text | None = Field(default=None, max_length=128)
+
+
+class WrittenReaction(Written):
+    """One thing that follows."""
+
+    notify: SecretReference | None = None
+    tick: WrittenTick | None = None
+    commit_status: WrittenCommitStatus | None = None
+
+    @model_validator(mode="after")
+    def _does_one_thing(self) -> Self:
+        names = [name for name in ("notify", "tick", "commit_status") if getattr(self, name) is not None]
+        if len(names) != 1:
+            message = "each entry does one thing: notify, tick or commit_status"
+            raise ValueError(message if not names else f"{message}, not {' and '.join(names)}")
+        return self
+
+
+ReactorEvent = Literal["failed", "recovered", "changed", "drifted", "stale", "stalled", "unreachable"]
+
+
+class WrittenReactorBinding(Written):
+    """`type: reactorbinding`: what follows an event."""
+
+    type: Literal["reactorbinding"]
+    name: DocumentName
+    metadata: WrittenMetadata = WrittenMetadata()
+    on: list[ReactorEvent] = Field(min_length=1)
+    select: Labels = Field(default_factory=dict)
+    do: list[WrittenReaction] = Field(min_length=1, max_length=MAX_REFERENCES)
+
+
 class WrittenDefaults(Written):
     """What a scope gives to its resources that say nothing themselves."""
 
@@ -130,6 +188,7 @@ class WrittenScope(Written):
 
     app: DocumentName
     prune: Switch = False
+    max_prune: Ceiling | None = None
     ignore: list[Text] = Field(default_factory=list, max_length=100)
     defaults: WrittenDefaults = WrittenDefaults()
 

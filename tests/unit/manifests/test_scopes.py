@@ -1,7 +1,7 @@
 import pytest
 
 from gitops_reconciler.manifests.fields import OFF
-from gitops_reconciler.manifests.scopes import matches
+from gitops_reconciler.manifests.patterns import matches
 from tests.support.trees import problems_of, resource, tree_of
 
 
@@ -42,7 +42,10 @@ def test_a_scope_file_at_the_top_of_the_tree_is_the_last_one_that_counts() -> No
         ("app: '  '", "1:6: 'app': '  ' is no name"),
         ("app:", "1:5: 'app': null is no name"),
         ("app: Web App", "1:6: 'app': 'Web App' is no name"),
-        ("app: web\napps: x", "2:1: unknown field 'apps' (did you mean 'app'? allowed: app, defaults, ignore, prune)"),
+        (
+            "app: web\napps: x",
+            "2:1: unknown field 'apps' (did you mean 'app'? allowed: app, defaults, ignore, max_prune, prune)",
+        ),
         ("app: web\nprune: maybe", "2:8: 'prune': must be true or false, not 'maybe'"),
         ("app: web\nprune: true", "2:8: 'prune: true' is not built in this version (it comes later)"),
         ("app: web\nmax_prune: 20%", "2:1: 'max_prune' is not built in this version (it comes later)"),

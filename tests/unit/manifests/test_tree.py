@@ -72,7 +72,7 @@ def test_a_type_that_is_not_built_is_refused_with_that_reason() -> None:
     ]
 
 
-@pytest.mark.parametrize("field", ["watch", "depends_on", "inputs", "for_each", "retry_interval"])
+@pytest.mark.parametrize("field", ["watch", "depends_on", "inputs", "retry_interval"])
 @pytest.mark.parametrize("value", ["", "[]", "x"])
 def test_a_field_that_is_not_built_is_refused_and_never_ignored(field: str, value: str) -> None:
     tree = tree_of({"x.yaml": resource(more=f"{field}: {value}\n")})
